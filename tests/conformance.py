@@ -1,8 +1,8 @@
 """`make conformance SUITES=FOLDER`: other projects' client suites, unmodified, against brokers of this tree.
 
 FOLDER has a script for each suite: `bash NAME.sh HOST:PORT all` prints `FAILED name` for what fails, and at last
-`N passed, N failed, N skipped`. Each gets a fresh broker with the settings that its project's own brokers have. Writes
-tests/CONFORMANCE.md when all have run.
+`N passed, N failed, N skipped`. Each gets a fresh broker with what its project's own brokers have. Writes the rows of
+those that have run into tests/CONFORMANCE.md.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,22 +22,21 @@ import click
 
 from odradek.loadtest.harness import store
 
-from .harness.broker import Broker
+from .conformance_brokers import OPEN, Ready, plain, with_acls, with_sasl
 from .harness.process import die_with_parent
 
 REPORT = Path(__file__).parent / "CONFORMANCE.md"
 SECONDS = 3600
 _LAST = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
-_COMMON = {"broker_id": 1, "group_min_session_timeout_ms": 3000}
 _KAFKA_GO = {"message_max_bytes": 200_000_000, "group_min_session_timeout_ms": 6000}
 _REASONS = (
     (r"TestReaderConsumerGroup", "the suite's own helper ends the process, on Apache Kafka as well (no connect in it)"),
-    (r"ACL|acl-", "there is no authorizer yet, as on Apache Kafka without `authorizer.class.name`"),
-    (r"Scram|scram-|SASL|Quota|quota-", "there are no users and no quotas yet"),
     (r"exactly_once_v2", "it waits for a count of 1, and the program before it counted the same key: so on any broker"),
     (r"848", "there is no new consumer group protocol yet (KIP-848)"),
     (r"quorum|features", "a cluster on ZooKeeper has no quorum and no features, as Apache Kafka 3.9 on ZooKeeper"),
 )
+_COLUMNS = """| suite | date, commit | passed | failed | skipped | what failed, and why |
+| --- | --- | --- | --- | --- | --- |"""
 _HEAD = """# Conformance
 
 Written by `make conformance`: client suites of other projects, unmodified, each against a fresh broker of this tree.
@@ -46,18 +46,21 @@ Written by `make conformance`: client suites of other projects, unmodified, each
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite's script, the settings of its broker, and what the script wants in its environment."""
+    """A suite's script, its broker with settings, and what the script wants in its environment."""
 
     name: str
     what: str
     settings: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    broker: Callable[..., Ready] = plain
+    script: str = ""  # when it is not the name
 
 
 SUITES = (
     Suite("kcat", "kcat: round trips, groups, transactions"),
-    Suite("java-tools", "Apache Kafka's own tools and system-test programs"),
-    Suite("kafka-go", "segmentio/kafka-go", _KAFKA_GO, {"LIMIT": "1800"}),
+    Suite("kcat-secured", "kcat over SASL_SSL with ACLs", broker=with_acls, script="kcat"),
+    Suite("java-tools", "Apache Kafka's own tools and system-test programs", OPEN),
+    Suite("kafka-go", "segmentio/kafka-go", OPEN | _KAFKA_GO, {"LIMIT": "1800"}, with_sasl),
     Suite("rust-rdkafka", "fede1024/rust-rdkafka", {"num_partitions": 3}, {"KAFKA_VERSION": "3.9.0"}),
     Suite("node-rdkafka", "Blizzard/node-rdkafka"),
 )
@@ -73,10 +76,10 @@ class Outcome:
     skipped: int
     names: tuple[str, ...]
 
-    def row(self) -> str:
+    def row(self, when: str) -> str:
         """Of the table; each failure with its reason, where there is a known one."""
         told = "; ".join(f"{name}: {reason(name)}" for name in self.names).replace("|", "/") or "–"
-        return f"| {self.suite.what} | {self.passed} | {self.failed} | {self.skipped} | {told} |"
+        return f"| {self.suite.what} | {when} | {self.passed} | {self.failed} | {self.skipped} | {told} |"
 
 
 def reason(name: str) -> str:
@@ -96,28 +99,27 @@ def parse(suite: Suite, text: str) -> Outcome:
 
 def run(suite: Suite, scripts: Path, folder: Path) -> Outcome:
     """On a broker of its own."""
-    broker = Broker(folder / suite.name, **{**_COMMON, **suite.settings})
-    broker.set(advertised_listeners=f"PLAINTEXT://localhost:{broker.port}")
-    broker.start()
+    ready = suite.broker(folder / suite.name, **suite.settings)
     try:
-        words = ["bash", str(scripts / f"{suite.name}.sh"), f"localhost:{broker.port}", "all"]
-        environment = {**os.environ, **suite.environment, "TMPDIR": str(folder)}
+        words = ["bash", str(scripts / f"{suite.script or suite.name}.sh"), ready.address, "all"]
+        environment = {**os.environ, **suite.environment, **ready.environment, "TMPDIR": str(folder)}
         done = subprocess.run(
             words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS,
             preexec_fn=die_with_parent,
         )  # fmt: skip
     finally:
-        broker.close()
+        ready.broker.close()
     return parse(suite, done.stdout)
 
 
-def report(outcomes: list[Outcome]) -> str:
-    """CONFORMANCE.md."""
-    rows = ["| suite | passed | failed | skipped | what failed, and why |", "| --- | --- | --- | --- | --- |"]
-    rows += [outcome.row() for outcome in outcomes]
-    facts = {"date": f"{datetime.now(UTC):%Y-%m-%d}, commit {store.commit()}", **store.machine()}
-    where = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
-    return f"{_HEAD}{chr(10).join(rows)}\n\n{where}\n"
+def report(outcomes: list[Outcome], former: str = "") -> str:
+    """CONFORMANCE.md; `former`: as it was, of which the rows of other suites stay."""
+    rows = {line.split(" | ")[0]: line for line in former.splitlines() if line.startswith("| ")}
+    when = f"{datetime.now(UTC):%Y-%m-%d}, {store.commit()}"
+    rows |= {row.split(" | ")[0]: row for row in (outcome.row(when) for outcome in outcomes)}
+    table = [row for suite in SUITES if (row := rows.get(f"| {suite.what}"))]
+    where = [f"- {name}: {fact}" for name, fact in store.machine().items()]
+    return "\n".join([_HEAD + _COLUMNS, *table, "", *where, ""])
 
 
 @click.command()
@@ -130,9 +132,9 @@ def main(scripts: Path, suites: str, keep: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="odradek-conformance-") as folder:
         for suite in (suite for suite in SUITES if suite.name in wanted):
             outcomes.append(run(suite, scripts.resolve(), Path(folder)))
-            click.echo(outcomes[-1].row())
+            click.echo(outcomes[-1].row("now"))
     if keep:
-        REPORT.write_text(report(outcomes))
+        REPORT.write_text(report(outcomes, REPORT.read_text()))
     sys.exit(any(reason(name).startswith("**") for outcome in outcomes for name in outcome.names))
 
 

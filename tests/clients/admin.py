@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,15 +66,22 @@ def topic_id(wire: Wire, name: str) -> uuid.UUID:
 
 
 def alter_broker(wire: Wire, broker: str = "", /, **configs: str | None) -> tuple[int, str | None]:
-    """IncrementalAlterConfigs for the cluster or one broker: the code and message. `_` in a name stands for `.`."""
+    """`alter_named`, with `_` in a name for `.`."""
+    return alter_named(wire, broker, {name.replace("_", "."): value for name, value in configs.items()})
+
+
+def alter_named(
+    wire: Wire, broker: str, configs: Mapping[str, str | None], validate_only: bool = False
+) -> tuple[int, str | None]:
+    """IncrementalAlterConfigs for the cluster ("") or one broker: the code and message. None deletes."""
     row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
     changes = [
-        row.AlterableConfig(name=name.replace("_", "."), config_operation=0 if value is not None else 1, value=value)
+        row.AlterableConfig(name=name, config_operation=0 if value is not None else 1, value=value)
         for name, value in configs.items()
     ]
     resource = row(resource_type=4, resource_name=broker, configs=changes)
-    request = interbroker.message_class("IncrementalAlterConfigsRequest")[0](resources=[resource], validate_only=False)
-    answer = wire.call(request).responses[0]
+    request = interbroker.message_class("IncrementalAlterConfigsRequest")
+    answer = wire.call(request[0](resources=[resource], validate_only=validate_only)).responses[0]
     return answer.error_code, answer.error_message
 
 

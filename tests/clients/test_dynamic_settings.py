@@ -50,7 +50,7 @@ def wires(broker: Broker) -> Iterator[list[Wire]]:
 def everywhere(wires: list[Wire], call: Callable[[Wire], int], code: int) -> None:
     """Every worker comes to answer `code`."""
     for wire in wires:
-        wait_until(lambda wire=wire: call(wire) == code, what=f"code {code}")  # type: ignore[misc]
+        wait_until(lambda wire=wire: call(wire) == code, what=f"code {code}")  # type: ignore[misc]  # a default in a lambda
 
 
 def start_of(wire: Wire, topic: str) -> int:
@@ -71,8 +71,8 @@ def test_what_a_produce_request_goes_by(broker: Broker, wires: list[Wire]) -> No
         ({"log_cleanup_policy": "compact"}, batch([b"x"]), INVALID_RECORD),
     ):
         with changed_brokers(broker, **configs):
-            everywhere(wires, lambda wire, data=data: produce(wire, topic, data).error_code, code)  # type: ignore[misc]
-        everywhere(wires, lambda wire, data=data: produce(wire, topic, data).error_code, 0)  # type: ignore[misc]
+            everywhere(wires, lambda wire, data=data: produce(wire, topic, data).error_code, code)  # type: ignore[misc]  # a default in a lambda
+        everywhere(wires, lambda wire, data=data: produce(wire, topic, data).error_code, 0)  # type: ignore[misc]  # a default in a lambda
 
 
 def test_a_topics_own_config_goes_first(broker: Broker, wires: list[Wire]) -> None:
@@ -109,7 +109,7 @@ def test_conversion_for_old_consumers(broker: Broker, wires: list[Wire]) -> None
     produce(wires[0], topic, batch([b"x"]))
     with changed_brokers(broker, log_message_downconversion_enable="false"):
         for version in (0, 1, 3):
-            everywhere(wires, lambda w, v=version: fetch(w, topic, 0, version=v).error_code, UNSUPPORTED_VERSION)  # type: ignore[misc]
+            everywhere(wires, lambda w, v=version: fetch(w, topic, 0, version=v).error_code, UNSUPPORTED_VERSION)  # type: ignore[misc]  # a default in a lambda
         assert fetch(wires[0], topic, 100, version=3).error_code == UNSUPPORTED_VERSION, "whatever offset"
         assert fetch(wires[0], topic, 0, version=4).error_code == 0
     everywhere(wires, lambda wire: fetch(wire, topic, 0, version=3).error_code, 0)

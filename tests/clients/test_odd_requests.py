@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -11,15 +10,16 @@ from odradek.protocol import interbroker
 
 from ..harness.process import wait_until
 from ..harness.wire import Wire
-from .admin import create_topic, topic_id, unique
+from .admin import create_topic, unique
+from .raw.any_api import find_coordinator, request
 from .raw.batches import NOW, batch, message, parse
 from .raw.calls import fetch, list_offsets, part, produce, producer_id, session_request
 
 pytestmark = pytest.mark.live
 
 UNKNOWN_TOPIC, OUT_OF_RANGE, INCONSISTENT_PROTOCOL, INVALID_REQUEST = 3, 1, 23, 42
-CORRUPT, BAD_ASSIGNMENT, BAD_CONFIG, FENCED_EPOCH, INVALID_RECORD = 2, 39, 40, 74, 87
-OUT_OF_ORDER, UNSUPPORTED_VERSION, INVALID_TIMESTAMP = 45, 35, 32
+CORRUPT, FENCED_EPOCH, INVALID_RECORD = 2, 74, 87
+OUT_OF_ORDER, INVALID_TIMESTAMP = 45, 32
 LATEST, MAX_TIMESTAMP = -1, -3
 
 
@@ -27,10 +27,6 @@ LATEST, MAX_TIMESTAMP = -1, -3
 def wire(broker: Any) -> Any:
     with broker.wire() as connection:
         yield connection
-
-
-def request(api: str, version: int, **fields: Any) -> Any:
-    return interbroker.message_class(api + "Request")[version](**fields)
 
 
 # -- The same partition twice in one request: the last counts
@@ -78,7 +74,7 @@ def delete_below(wire: Wire, topic: str, offset: int) -> None:
     assert answer.topics[0].partitions[0].low_watermark == offset
 
 
-def test_a_refusal_by_the_log_tells_its_start(broker: Any, wire: Wire) -> None:
+def test_refusal_has_the_log_start(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     produce(wire, topic, batch([b"a", b"b"]))
     delete_below(wire, topic, 1)
@@ -95,7 +91,7 @@ def test_a_refusal_by_the_log_tells_its_start(broker: Any, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-def test_a_retry_is_answered_with_its_originals_time(broker: Any, wire: Wire, kind: str) -> None:
+def test_retry_is_answered_with_original_timestamp(broker: Any, wire: Wire, kind: str) -> None:
     topic = create_topic(broker, message_timestamp_type=kind)
     number, epoch = producer_id(wire)
     data = batch([b"a"], producer=number, epoch=epoch, sequence=0)
@@ -108,7 +104,7 @@ def test_a_retry_is_answered_with_its_originals_time(broker: Any, wire: Wire, ki
 # -- ListOffsets
 
 
-def test_an_epoch_below_none_is_an_old_one(broker: Any, wire: Wire) -> None:
+def test_negative_epoch_counts_as_old(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     row = interbroker.message_class("ListOffsetsRequest").ListOffsetsTopic
     asked = row.ListOffsetsPartition(partition_index=0, current_leader_epoch=-2, timestamp=LATEST)
@@ -119,7 +115,7 @@ def test_an_epoch_below_none_is_an_old_one(broker: Any, wire: Wire) -> None:
     assert fetch(wire, topic, 0, epoch=-2, wait_ms=0).error_code == 0, "Fetch takes each below 0 for none"
 
 
-def test_the_largest_timestamp_may_be_of_a_deleted_record(broker: Any, wire: Wire) -> None:
+def test_max_timestamp_may_be_of_a_deleted_record(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     for timestamp in (NOW, NOW - 1000):
         produce(wire, topic, batch([b"a"], timestamp=timestamp))
@@ -128,7 +124,7 @@ def test_the_largest_timestamp_may_be_of_a_deleted_record(broker: Any, wire: Wir
     assert (found.error_code, found.offset, found.timestamp) == (0, 0, NOW)
 
 
-def test_of_records_without_timestamps_the_first_is_the_newest(broker: Any, wire: Wire) -> None:
+def test_max_timestamp_of_records_without_timestamps_is_the_first(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     found = list_offsets(wire, topic, MAX_TIMESTAMP, version=7)
     assert (found.error_code, found.offset, found.timestamp) == (0, -1, -1)
@@ -136,60 +132,6 @@ def test_of_records_without_timestamps_the_first_is_the_newest(broker: Any, wire
     produce(wire, topic, batch([b"c"], timestamp=-1))
     found = list_offsets(wire, topic, MAX_TIMESTAMP, version=7)
     assert (found.error_code, found.offset, found.timestamp) == (0, 0, -1)
-
-
-# -- Topics and configs
-
-
-def created(wire: Wire, assigned: list[int], **configs: str) -> int:
-    row = interbroker.message_class("CreateTopicsRequest").CreatableTopic
-    brokers = [node.node_id for node in described_brokers(wire)][:1]
-    topic = row(
-        name=unique("t"), num_partitions=-1 if assigned else 1, replication_factor=-1 if assigned else 1,
-        assignments=[row.CreatableReplicaAssignment(partition_index=at, broker_ids=brokers) for at in assigned],
-        configs=[row.CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()],
-    )  # fmt: skip
-    answer = wire.call(request("CreateTopics", 4, topics=[topic], timeout_ms=15_000, validate_only=False))
-    return int(answer.topics[0].error_code)
-
-
-def described_brokers(wire: Wire) -> Any:
-    return wire.call(request("Metadata", 10, topics=[], allow_auto_topic_creation=False)).brokers
-
-
-def test_a_partition_with_two_assignments(wire: Wire) -> None:
-    assert created(wire, [0, 1, 1]) == BAD_ASSIGNMENT
-    assert created(wire, [0, 1]) == 0
-
-
-def test_no_tiered_storage(broker: Any, wire: Wire) -> None:
-    assert created(wire, [], remote_storage_enable="true") == BAD_CONFIG
-    assert created(wire, [], remote_storage_enable="false") == 0
-    name = create_topic(broker)
-    row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
-    for value, code in (("true", BAD_CONFIG), ("false", 0)):
-        config = row.AlterableConfig(name="remote.storage.enable", config_operation=0, value=value)
-        changed = row(resource_type=2, resource_name=name, configs=[config])
-        answer = wire.call(request("IncrementalAlterConfigs", 0, resources=[changed], validate_only=False))
-        assert answer.responses[0].error_code == code
-
-
-@pytest.mark.parametrize(
-    ("name", "bad", "good"),
-    [("log.roll.ms", "0", "1"), ("log.cleaner.threads", "0", "2"), ("num.replica.fetchers", "3", "2")],
-)
-def test_broker_configs_that_make_no_sense(wire: Wire, name: str, bad: str, good: str) -> None:
-    row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
-
-    def alter(operation: int, value: str | None) -> int:
-        config = row.AlterableConfig(name=name, config_operation=operation, value=value)
-        changed = row(resource_type=4, resource_name="", configs=[config])
-        answer = wire.call(request("IncrementalAlterConfigs", 0, resources=[changed], validate_only=False))
-        return int(answer.responses[0].error_code)
-
-    assert alter(0, bad) == INVALID_REQUEST
-    assert alter(0, good) == 0
-    assert alter(1, None) == 0
 
 
 # -- Fetch with the epoch that the client fetched last (KIP-595)
@@ -201,7 +143,7 @@ def last_fetched(wire: Wire, topic: str, offset: int, last: int) -> Any:
     return wire.call(session_request([(topic, [asked])], version=12, wait_ms=0)).responses[0].partitions[0]
 
 
-def test_fetch_tells_where_logs_part(broker: Any, wire: Wire) -> None:
+def test_fetch_answers_diverging_epoch(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     produce(wire, topic, batch([b"a", b"b"]))
     assert [record.offset for record in parse(last_fetched(wire, topic, 0, 0).records)] == [0, 1]
@@ -220,49 +162,7 @@ def test_the_leaders_epoch_ends_where_an_empty_log_does(broker: Any, wire: Wire)
     assert (only.error_code, only.leader_epoch, only.end_offset) == (0, 0, 0)
 
 
-# -- Topics described
-
-
-def described(wire: Wire, version: int, **topics: Any) -> Any:
-    row = interbroker.message_class("MetadataRequest").MetadataRequestTopic
-    rows = [row(**{name: value}) for name, value in topics.items()]
-    return wire.call(request("Metadata", version, topics=rows, allow_auto_topic_creation=False)).topics
-
-
-def test_metadata_by_id_before_ids_count(broker: Any, wire: Wire) -> None:
-    number = topic_id(wire, create_topic(broker))
-    (only,) = described(wire, 10, topic_id=number)
-    assert (only.error_code, only.name, only.topic_id) == (INVALID_REQUEST, "", number)
-    _, other = described(wire, 10, topic_id=number, name="__consumer_offsets")
-    assert (other.error_code, other.name, other.is_internal) == (INVALID_REQUEST, "__consumer_offsets", False)
-
-
-def test_metadata_by_id_and_by_name(broker: Any, wire: Wire) -> None:
-    first, second = create_topic(broker), create_topic(broker)
-    (only,) = described(wire, 12, topic_id=topic_id(wire, first), name=second)
-    assert (only.error_code, only.name) == (0, first), "names count where none is asked for by id"
-
-
-@pytest.mark.parametrize(("named", "index"), [(True, -1), (False, 0)])
-def test_a_cursor_that_leads_nowhere(broker: Any, wire: Wire, named: bool, index: int) -> None:
-    topic = create_topic(broker)
-    kind = interbroker.message_class("DescribeTopicPartitionsRequest")
-    cursor = kind.Cursor(topic_name=topic if named else unique("other"), partition_index=index)
-    asked = [kind.TopicRequest(name=topic)]
-    if 75 not in wire.api_versions():
-        pytest.skip("Kafka has it in KRaft mode")
-    answer = wire.call(kind[0](topics=asked, response_partition_limit=10, cursor=cursor))
-    assert [(row.name, row.error_code) for row in answer.topics] == [(topic, INVALID_REQUEST)]
-    assert answer.next_cursor is None
-
-
 # -- Errors that come first
-
-
-def find_coordinator(wire: Wire, group: str, kind: int = 0) -> None:
-    """Once there is one: `__consumer_offsets` is made when it is asked for first (kind 1: `__transaction_state`)."""
-    asked = request("FindCoordinator", 2, key=group, key_type=kind)
-    wait_until(lambda: wire.call(asked).error_code == 0, 30)
 
 
 def test_unknown_partitions_come_before_acks(broker: Any, wire: Wire) -> None:
@@ -273,7 +173,7 @@ def test_unknown_partitions_come_before_acks(broker: Any, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("half", [{"producer_id": 5, "producer_epoch": -1}, {"producer_id": -1, "producer_epoch": 5}])
-def test_half_a_producer_id(wire: Wire, half: dict[str, int]) -> None:
+def test_incomplete_producer_id_is_refused(wire: Wire, half: dict[str, int]) -> None:
     name = unique("x")
     find_coordinator(wire, name, kind=1)
     for transactional_id in (None, name):
@@ -307,163 +207,6 @@ def test_offset_delete_of_no_partition(broker: Any, wire: Wire) -> None:
     assert (answer.error_code, [(row.name, row.partitions) for row in answer.topics]) == (0, [(other, [])])
 
 
-# -- What is asked of nothing, twice, or of what there is not
-
-
-def described_configs(wire: Wire, *resources: tuple[int, str]) -> Any:
-    row = interbroker.message_class("DescribeConfigsRequest").DescribeConfigsResource
-    rows = [row(resource_type=kind, resource_name=name, configuration_keys=[]) for kind, name in resources]
-    return wire.call(request("DescribeConfigs", 1, resources=rows, include_synonyms=False)).results
-
-
-def test_a_type_of_resource_that_there_is_not(broker: Any, wire: Wire) -> None:
-    topic = create_topic(broker)
-    assert [row.error_code for row in described_configs(wire, (2, topic))] == [0]
-    assert {row.error_code for row in described_configs(wire, (2, topic), (1, topic))} == {INVALID_REQUEST}
-
-
-def test_a_key_that_is_null(broker: Any, wire: Wire) -> None:
-    body = b"\0\0\0\1\2\0\1t\0\0\0\1\xff\xff\0"  # one topic, of its configs one, whose name is null
-    wire.post(32, 1, body)
-    assert wire.closed_by_peer()
-
-
-@pytest.mark.parametrize(("kind", "code"), [(1, 0), (2, 114), (3, 115), (0, 115)])
-def test_endpoints_of_a_kind(wire: Wire, kind: int, code: int) -> None:
-    asked = request("DescribeCluster", 1, include_cluster_authorized_operations=False, endpoint_type=kind)
-    assert wire.call(asked).error_code == code
-
-
-@pytest.mark.parametrize(
-    ("code", "components"),
-    [
-        (0, []), (0, [("user", 0, "u"), ("client-id", 1, None)]), (0, [("ip", 2, None)]),
-        (INVALID_REQUEST, [("", 0, "u")]), (INVALID_REQUEST, [("user", 0, "u"), ("user", 1, None)]),
-        (UNSUPPORTED_VERSION, [("group", 0, "g")]), (INVALID_REQUEST, [("user", 0, None)]),
-        (INVALID_REQUEST, [("user", 1, "u")]), (INVALID_REQUEST, [("user", 3, None)]),
-        (INVALID_REQUEST, [("user", 0, "u"), ("ip", 0, "127.0.0.1")]),
-    ],
-)  # fmt: skip
-def test_quotas_of_what_has_none(wire: Wire, code: int, components: list[tuple[str, int, str | None]]) -> None:
-    row = interbroker.message_class("DescribeClientQuotasRequest").ComponentData
-    rows = [row(entity_type=kind, match_type=match, match=value) for kind, match, value in components]
-    answer = wire.call(request("DescribeClientQuotas", 0, components=rows, strict=False))
-    assert (answer.error_code, answer.entries) == (code, None if code else [])
-
-
-def test_an_election_of_a_kind_that_there_is_not(broker: Any, wire: Wire) -> None:
-    topic = create_topic(broker)
-    row = interbroker.message_class("ElectLeadersRequest").TopicPartitions
-    rows = [row(topic=topic, partitions=[0])]
-    answer = wire.call(request("ElectLeaders", 1, election_type=5, topic_partitions=rows, timeout_ms=10_000))
-    (part,) = answer.replica_election_results[0].partition_result
-    assert (answer.error_code, part.error_code) == (INVALID_REQUEST, INVALID_REQUEST)
-
-
-def test_to_append_to_what_is_no_list_of_a_topic_that_is_not(wire: Wire) -> None:
-    row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
-
-    def alter(name: str) -> int:
-        config = row.AlterableConfig(name=name, config_operation=2, value="1")
-        changed = row(resource_type=2, resource_name=unique("none"), configs=[config])
-        answer = wire.call(request("IncrementalAlterConfigs", 0, resources=[changed], validate_only=False))
-        return int(answer.responses[0].error_code)
-
-    assert alter("retention.ms") == BAD_CONFIG
-    assert alter("cleanup.policy") in (UNKNOWN_TOPIC, BAD_CONFIG), "with ZooKeeper and KRaft"
-
-
-@pytest.mark.parametrize(("appended", "code"), [("", BAD_CONFIG), (",", 0), ("compact,", 0), ("delete", 0)])
-def test_to_append_parts_that_are_empty(broker: Any, wire: Wire, appended: str, code: int) -> None:
-    """Java splits an empty text into one empty part, and leaves empty ones at an end out."""
-    row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
-    config = row.AlterableConfig(name="cleanup.policy", config_operation=2, value=appended)
-    changed = row(resource_type=2, resource_name=create_topic(broker), configs=[config])
-    answer = wire.call(request("IncrementalAlterConfigs", 0, resources=[changed], validate_only=False))
-    assert answer.responses[0].error_code == code
-
-
-def test_to_delete_a_topic_by_its_id_with_another_named_in_both_ways(broker: Any, wire: Wire) -> None:
-    """The topic that is named wrongly is refused, which says nothing of the same one named rightly."""
-    name = create_topic(broker)
-    row = interbroker.message_class("DeleteTopicsRequest").DeleteTopicState
-    its = topic_id(wire, name)
-    rows = [row(name=name, topic_id=UUID(int=1)), row(name=None, topic_id=its)]
-    answer = wire.call(request("DeleteTopics", 6, topics=rows, timeout_ms=15_000))
-    assert {each.topic_id: each.error_code for each in answer.responses} == {UUID(int=1): INVALID_REQUEST, its: 0}
-
-
-def test_to_delete_a_topic_that_is_named_twice(broker: Any, wire: Wire) -> None:
-    """Apache Kafka 3.9.1 answers an id that is given twice without a name, and a name without an id."""
-    names = sorted(create_topic(broker) for _ in range(4))
-    row = interbroker.message_class("DeleteTopicsRequest").DeleteTopicState
-    ids = [topic_id(wire, name) for name in names]
-    by_id = [row(name=None, topic_id=one) for one in ids]
-    asked = [by_id[0], by_id[0], row(name=names[1]), row(name=names[1]), row(name=names[2]), by_id[2], by_id[3]]
-    answer = wire.call(request("DeleteTopics", 6, topics=asked, timeout_ms=15_000))
-    assert sorted((one.name or "", one.topic_id, one.error_code) for one in answer.responses) == [
-        ("", ids[0], INVALID_REQUEST),
-        (names[1], None, INVALID_REQUEST),  # as the library decodes no id
-        (names[2], ids[2], INVALID_REQUEST),
-        (names[3], ids[3], 0),
-    ]
-
-
-@pytest.mark.parametrize("number", [0, 7], ids=["neither a name nor an id", "an unknown id twice"])
-def test_to_delete_what_is_not_named_rightly(wire: Wire, number: int) -> None:
-    row = interbroker.message_class("DeleteTopicsRequest").DeleteTopicState
-    rows = [row(name=None, topic_id=UUID(int=number))] * (2 if number else 1)
-    answer = wire.call(request("DeleteTopics", 6, topics=rows, timeout_ms=15_000))
-    assert [each.error_code for each in answer.responses] == [INVALID_REQUEST]
-
-
-NO_TEXT = b"caf\xe9"
-"""Latin-1, as clients may send whose names are bytes."""
-
-
-@pytest.mark.parametrize(
-    ("key", "version", "before", "behind"),
-    [
-        (12, 0, b"", b"\0\0\0\1" + b"\0\1m"),
-        (10, 1, b"", b"\0"),
-        (22, 0, b"", b"\0\0\xea\x60"),
-        (3, 1, b"\0\0\0\1", b""),
-    ],
-    ids=["Heartbeat", "FindCoordinator", "InitProducerId", "Metadata"],
-)
-def test_names_that_are_no_utf_8(wire: Wire, key: int, version: int, before: bytes, behind: bytes) -> None:
-    """They are read with replacement characters, instead of the connection's end."""
-    name = len(NO_TEXT).to_bytes(2, "big") + NO_TEXT
-    assert wire.ask(key, version, before + name + behind)
-
-
-def test_a_commit_whose_metadata_are_no_utf_8(broker: Any, wire: Wire) -> None:
-    topic, group = create_topic(broker).encode(), unique("g").encode()
-    find_coordinator(wire, group.decode())
-    parts = b"\0\0\0\1\0\0\0\0" + (5).to_bytes(8, "big") + b"\0\4" + NO_TEXT
-    rows = b"\0\0\0\1" + len(topic).to_bytes(2, "big") + topic + parts
-    simple = len(group).to_bytes(2, "big") + group + b"\xff\xff\xff\xff" + b"\0\0"
-    assert wire.ask(8, 2, simple + b"\xff" * 8 + rows)[-2:] == bytes(2)
-    row = interbroker.message_class("OffsetFetchRequest").OffsetFetchRequestTopic
-    asked = request("OffsetFetch", 2, group_id=group.decode(), topics=[row(name=topic.decode(), partition_indexes=[0])])
-    (found,) = wire.call(asked).topics[0].partitions
-    assert (found.committed_offset, found.metadata) == (5, "caf\ufffd")
-
-
-def test_assignments_together_with_a_number_of_partitions(wire: Wire) -> None:
-    row = interbroker.message_class("CreateTopicsRequest").CreatableTopic
-    twice = [row.CreatableReplicaAssignment(partition_index=0, broker_ids=[0]) for _ in range(2)]
-    topic = row(name=unique("t"), num_partitions=2, replication_factor=1, assignments=twice, configs=[])
-    answer = wire.call(request("CreateTopics", 4, topics=[topic], timeout_ms=15_000, validate_only=False))
-    assert answer.topics[0].error_code == INVALID_REQUEST, "that comes before the assignments themselves"
-
-
-def test_states_that_nobody_knows_are_told_once(wire: Wire) -> None:
-    find_coordinator(wire, unique("x"), kind=1)
-    asked = request("ListTransactions", 0, state_filters=["No", "Ongoing", "No"], producer_id_filters=[])
-    assert wire.call(asked).unknown_state_filters == ["No"]
-
-
 # -- Offsets and partitions of nothing
 
 
@@ -489,7 +232,7 @@ def test_offsets_of_no_partition(broker: Any, wire: Wire) -> None:
     assert committed(wire, "TxnOffsetCommit", 0, {other: []}, **producer) == [(other, [])]
 
 
-def test_a_group_goes_with_its_last_offset(broker: Any, wire: Wire) -> None:
+def test_group_is_deleted_with_its_last_offset(broker: Any, wire: Wire) -> None:
     """Also if a member id was assigned to a client, which is then unknown."""
     topic, group = create_topic(broker), unique("g")
     find_coordinator(wire, group)
@@ -537,7 +280,7 @@ def test_clients_add_no_internal_topics(broker: Any, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(("producer", "epoch"), [(-1, 0), (5, -1)])
-def test_a_marker_of_nobody(broker: Any, wire: Wire, producer: int, epoch: int) -> None:
+def test_marker_of_unknown_producer(broker: Any, wire: Wire, producer: int, epoch: int) -> None:
     """Kafka has an exception for it."""
     topic = create_topic(broker)
     row = interbroker.message_class("WriteTxnMarkersRequest").WritableTxnMarker
@@ -565,7 +308,7 @@ def test_an_old_client_gets_a_first_batch_that_has_grown(broker: Any, wire: Wire
 
 
 @pytest.mark.parametrize("version", [2, 7])
-def test_a_message_from_before_time(broker: Any, wire: Wire, version: int) -> None:
+def test_message_with_negative_timestamp(broker: Any, wire: Wire, version: int) -> None:
     """Kafka has an exception when it makes a batch of it, and stores one that comes as it is."""
     topic = create_topic(broker)
     if version == 2:

@@ -31,7 +31,7 @@ def wire(broker: Any) -> Iterator[Wire]:
     with broker.wire() as connection:
         for kind, _ in enumerate(TOPICS):
             asked = Request[1](key="x", key_type=kind)
-            wait_until(lambda asked=asked: connection.call(asked).error_code == 0, 60, "the coordinators' topics")  # type: ignore[misc]
+            wait_until(lambda asked=asked: connection.call(asked).error_code == 0, 60, "the coordinators' topics")  # type: ignore[misc]  # a default in a lambda
         yield connection
 
 

@@ -11,6 +11,7 @@ from odradek.protocol import interbroker
 from ..harness.process import wait_until
 from ..harness.wire import Wire
 from .admin import create_topic, unique
+from .raw.any_api import request
 from .raw.batches import batch
 from .raw.calls import produce, producer_id
 
@@ -25,10 +26,6 @@ def wire(broker: Any) -> Any:
         pytest.skip("Kafka answers each of them")
     with broker.wire() as connection:
         yield connection
-
-
-def request(api: str, version: int, **fields: Any) -> Any:
-    return interbroker.message_class(api + "Request")[version](**fields)
 
 
 def coordinated(wire: Wire, key: str, kind: int) -> str:

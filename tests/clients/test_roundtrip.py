@@ -15,7 +15,7 @@ from .records import Plan
 
 pytestmark = pytest.mark.live
 
-SHORT, LONG = 20_000, 1_000_000
+FEW, MANY, MILLION = 3_000, 20_000, 1_000_000
 EACH = [
     pytest.param(driver, id=name, marks=[pytest.mark.needs(driver.tool)] if driver.tool else [])
     for name, driver in DRIVERS.items()
@@ -23,9 +23,15 @@ EACH = [
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("driver", EACH)
+@pytest.mark.parametrize("driver", [one for one in EACH if one.id != "java-3.9.1"])  # one of Java is enough here
 def test_roundtrip(broker: Any, driver: Driver) -> None:
-    plan, topic = write_all(broker, driver, SHORT)
+    plan, topic = write_all(broker, driver, FEW)
+    read_all(broker, driver, topic, plan)
+
+
+@pytest.mark.parametrize("driver", EACH)
+def test_roundtrip_of_many(broker: Any, driver: Driver) -> None:
+    plan, topic = write_all(broker, driver, MANY)
     read_all(broker, driver, topic, plan)
 
 
@@ -42,7 +48,7 @@ def test_roundtrip_over_a_restart(fresh_broker: Any, driver: Driver) -> None:
 @pytest.mark.parametrize("driver", EACH)
 def test_roundtrip_of_a_million(fresh_broker: Any, driver: Driver) -> None:
     broker = fresh_broker(log_segment_bytes=64 * 1024 * 1024)
-    plan, topic = write_all(broker, driver, LONG)
+    plan, topic = write_all(broker, driver, MILLION)
     read_all(broker, driver, topic, plan)
     broker.restart()
     read_all(broker, driver, topic, plan)

@@ -302,7 +302,7 @@ def test_the_coordinator_dies_around_the_decision(fresh_broker: Any) -> None:
         await_stable(broker, topic)
     kept = [b"%d" % number for number in decided if number % 2 == 0]
     for partition in range(3):
-        wait_until(lambda p=partition: read(broker, topic, "read_committed", p) == kept, WAIT, "all are decided")  # type: ignore[misc]
+        wait_until(lambda p=partition: read(broker, topic, "read_committed", p) == kept, WAIT, "all are decided")  # type: ignore[misc]  # a default in a lambda
     with broker.wire() as wire:
         wait_until(lambda: offsets_of(wire, group, topic, stable=True) == (2, 0), WAIT, "the offsets, too")
 

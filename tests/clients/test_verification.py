@@ -89,7 +89,7 @@ def test_a_partition_that_was_not_added(broker: Any, wire: Wire, version: int, c
     await_stable(broker, topic)
 
 
-def test_a_producer_begins_no_later_than_it_was_refused(broker: Any, wire: Wire) -> None:
+def test_first_batch_must_not_exceed_the_lowest_refused_sequence(broker: Any, wire: Wire) -> None:
     """Not even with batches that are not transactional."""
     topic, raw = create_topic(broker), Raw(wire)
     raw.sequence = 2

@@ -1,4 +1,4 @@
-"""Clients that go on while brokers are lost: a producer, group members, and what they have seen and been told."""
+"""Clients that run while brokers fail: a producer, group members, and what was acknowledged to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BREATH_S = 0.005
 
 
 def make_topic(cluster: Cluster, partitions: int = 3, **config: Any) -> str:
-    """A topic of factor 3 that loses nothing while one broker is away."""
+    """Create a topic of factor 3 that loses nothing while one broker is down."""
     name = f"topic-{time.monotonic_ns()}"
     options = {key.replace("_", "."): str(value) for key, value in ({"min_insync_replicas": 2} | config).items()}
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -30,7 +30,7 @@ def make_topic(cluster: Cluster, partitions: int = 3, **config: Any) -> str:
 
 
 def _led(broker: Broker, topic: str, partitions: int) -> bool:
-    """Whether a broker says that all partitions have a leader: those that did not make the topic hear of it later."""
+    """Whether a broker knows a leader of each partition; brokers that did not create the topic learn of it later."""
     try:
         with broker.wire() as wire:
             answer = wire.metadata(topic)
@@ -64,8 +64,30 @@ def coordinator(
     return found[0]
 
 
+def read_all(cluster: Cluster, topic: str, partitions: int, **options: Any) -> dict[int, list[int]]:
+    """The numbers in each partition, in the order of their offsets."""
+    consumer = Consumer({
+        "bootstrap.servers": cluster.bootstrap, "group.id": "all", "enable.partition.eof": True,
+        "enable.auto.commit": False, **options,
+    })  # fmt: skip
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    found: dict[int, list[int]] = defaultdict(list)
+    ended: set[int] = set()
+    try:
+        while len(ended) < partitions:
+            message = consumer.poll(30)
+            assert message is not None, "nothing for 30 s"
+            if message.error():
+                ended.add(message.partition() or 0)
+            else:
+                found[message.partition() or 0].append(int(message.value() or b""))
+    finally:
+        consumer.close()
+    return found
+
+
 class Thread:
-    """Something that goes on until it is stopped; what it raises is raised by `stop`."""
+    """A thread that runs until it is stopped; `stop` raises what it raised."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -99,16 +121,16 @@ class Thread:
 
 
 class Feed(Thread):
-    """Numbers into all partitions in turn, without end. `acked`: those that were acknowledged."""
+    """Sends numbers to all partitions in turn, without end. `acked`: the acknowledged ones."""
 
-    def __init__(self, cluster: Cluster, topic: str, partitions: int = 3) -> None:
+    def __init__(self, cluster: Cluster, topic: str, partitions: int = 3, **options: Any) -> None:
         super().__init__()
         self.acked: set[int] = set()
         self.errors: list[Any] = []
         self._topic, self._partitions, self._next = topic, partitions, 0
         self._producer = Producer({
             "bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 2, "message.timeout.ms": 60_000,
-            "retry.backoff.ms": 50, "log_level": 0, "enable.idempotence": True,
+            "retry.backoff.ms": 50, "log_level": 0, "enable.idempotence": True, **options,
         })  # fmt: skip
 
     def turn(self) -> None:
@@ -136,7 +158,7 @@ class Commits:
         self._lock = threading.Lock()
 
     def floor(self, partition: int) -> int:
-        """The highest offset that was acknowledged, or told, so far."""
+        """The highest offset that was acknowledged or read so far."""
         with self._lock:
             return self._floor[partition]
 
@@ -145,7 +167,7 @@ class Commits:
             self._floor[partition] = max(self._floor[partition], offset)
 
     def told(self, who: str, partition: int, offset: int, floor: int) -> None:
-        """A client that asked when the highest was `floor` got `offset`."""
+        """A client read `offset`; the highest was `floor` when it sent its request."""
         if offset < floor:
             self.faults.append(f"{who}: partition {partition} is at {offset}, where it was at {floor}")
         self.raise_floor(partition, offset)
@@ -191,8 +213,8 @@ class Member(Thread):
         self._consumer.close()
 
 
-class Onlooker(Thread):
-    """Asks for a group's offsets all the time, without being a member."""
+class Observer(Thread):
+    """Requests a group's offsets all the time, without being a member."""
 
     def __init__(self, cluster: Cluster, topic: str, group: str, commits: Commits, partitions: int = 3) -> None:
         super().__init__()
@@ -227,7 +249,7 @@ class Onlooker(Thread):
 
 @contextmanager
 def running(*threads: Thread) -> Iterator[None]:
-    """They run within the block, at whose end they are stopped one after the other."""
+    """Run them within the block; stop them one after the other at its end."""
     for thread in threads:
         thread.start()
     try:

@@ -1,4 +1,4 @@
-"""What tests of a real cluster share, beside the `cluster` that each file starts as it needs it."""
+"""Fixtures for tests of a real cluster; each file starts its own `cluster`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..harness.zookeeper import ZooKeeper
 
 @pytest.fixture
 def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
-    """ZooKeeper as a tool sees it."""
+    """A ZooKeeper session as a tool has it."""
     opened = ZooKeeperTree(cluster.zookeeper.connect)
     yield opened
     opened.close()
@@ -23,7 +23,7 @@ def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
 
 @pytest.fixture
 def zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
-    """A server of its own, for who starts single brokers."""
+    """A ZooKeeper server for tests that start single brokers."""
     running = ZooKeeper(tmp_path / "zookeeper")
     running.start()
     yield running

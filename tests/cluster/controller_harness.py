@@ -1,4 +1,4 @@
-"""A controller process in a broker of nothing else: the test is its supervisor, its worker and its client."""
+"""A controller process without other processes: the test acts as its supervisor, worker and client."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ControllerHarness:
             self.link = None
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Stop the process and remove its memory."""
         self._end(signal.SIGKILL)
         self.shared.destroy()
         self.locks.close()
@@ -97,18 +97,18 @@ class ControllerHarness:
     # -- a worker
 
     def be_worker(self) -> None:
-        """Hold worker-0's role byte and say that it runs, with the current version."""
+        """Hold worker-0's role byte and register it with the current metadata version."""
         self.roles = role_locks(self.config)
         assert self.roles.hold(self.role)
         self.shared.processes.enter(self.role, processes.RUNNING)
         self.acknowledge()
 
     def acknowledge(self) -> None:
-        """Say that the worker has the current metadata."""
+        """Acknowledge the current metadata as the worker."""
         self.shared.processes.set(self.role, "meta_version", self.shared.metadata.version)
 
     def snapshot(self) -> Snapshot:
-        """What is published."""
+        """The published snapshot."""
         return Snapshot.parse(self.shared.metadata.read()[1], self.config)
 
     # -- a client
@@ -145,7 +145,7 @@ class ControllerHarness:
         return message_class(name).decode(memoryview(body), version=request.API_VERSION)
 
     def ask(self, key: int, body: dict[str, Any]) -> dict[str, Any]:
-        """An internal request and its answer."""
+        """Send an internal request; its response."""
         return internal.decode(self.take(self._send(key, 0, internal.encode(body))))
 
     # -- short forms

@@ -1,4 +1,4 @@
-"""A cluster for tests of decisions: state nodes as the tree has them, and a controller that may not know the newest.
+"""A cluster for tests of decisions: state nodes of the tree, and a controller with a possibly stale view.
 
 Leaders write their isr without asking, so the controller's writes are refused as ZooKeeper would refuse them. Every
 change is checked when it is written. `holders` are the replicas that have all that was ever committed.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from odradek.cluster.decisions.controller_state import Change, ControllerContext, LeaderIsrAndControllerEpoch
+from odradek.cluster.decisions.controller_state import ControllerContext, LeaderIsrAndControllerEpoch, StateChange
 from odradek.cluster.decisions.reassignment import Step
 from odradek.cluster.tree.znodes import Partition, TopicNode
 
-Decision = Callable[[], list[Change]]
+Decision = Callable[[], list[StateChange]]
 
 
 class World:
@@ -26,23 +26,23 @@ class World:
         self.state.started({broker: 100 + broker for broker in brokers})
 
     def create(self, topic: str, *assignment: list[int]) -> None:
-        """A topic's node appears, and the controller makes the first standings."""
+        """Create a topic's node; the controller writes the first states."""
         self.state.put_topic(topic, TopicNode(None, dict(enumerate(assignment))))
         self.settle(lambda: self.state.new_partitions(topic))
 
     def settle(self, decide: Decision, clean: bool = True) -> None:
-        """Decide and write until nothing is refused; then the same decision has nothing more to say."""
+        """Decide and write until no write is refused; then the same decision must be empty."""
         while not self.write(decide(), clean):
             pass
         assert decide() == []
 
-    def write(self, changes: list[Change], clean: bool = True) -> bool:
+    def write(self, changes: list[StateChange], clean: bool = True) -> bool:
         """Write each on its condition; False when one was refused, and its node read again."""
         assert len({change.partition for change in changes}) == len(changes)
         done = [self._write(change, clean) for change in changes]
         return all(done)
 
-    def _write(self, change: Change, clean: bool) -> bool:
+    def _write(self, change: StateChange, clean: bool) -> bool:
         partition, there = change.partition, self.nodes.get(change.partition)
         if there is not None and (change.before is None or there.version != change.before.version):
             self.state.put(partition, there)
@@ -56,8 +56,8 @@ class World:
             self.holders[partition] = {change.after.leader}
         return True
 
-    def check(self, change: Change, clean: bool) -> None:
-        """What is so of any change a controller writes."""
+    def check(self, change: StateChange, clean: bool) -> None:
+        """Invariants of every change that a controller writes."""
         before, after = change.before, change.after
         assert after.leader_epoch == (before.leader_epoch + 1 if before else 0)
         assert after.controller_epoch == self.state.controller_epoch
@@ -69,7 +69,7 @@ class World:
             assert after.leader in self.state.online_replicas(change.partition)
 
     def leader_writes(self, partition: Partition, isr: list[int], seen: bool) -> None:
-        """A leader changes its isr; who is in it has all, and what is committed then only they have for sure."""
+        """The leader writes the ISR; its members have all records, and only they have later committed ones for sure."""
         node = self.nodes[partition]
         self.nodes[partition] = node._replace(isr=tuple(isr), version=node.version + 1)
         self.holders[partition] = set(isr)
@@ -77,7 +77,7 @@ class World:
             self.state.put(partition, self.nodes[partition])
 
     def failover(self) -> None:
-        """Another controller is elected: it knows the tree."""
+        """Another controller is elected and reads the tree."""
         old, self.state = self.state, ControllerContext(self.state.controller_epoch + 1)
         self.state.topics, self.state.live, self.state.offline = old.topics, old.live, old.offline
         self.state.suspected = old.suspected
@@ -85,19 +85,22 @@ class World:
             self.state.put(partition, standing)
 
     def unclean(self, topic: str) -> bool:
-        """The topic's config."""
+        """Whether the topic allows unclean elections."""
         return topic in self.uncleanly
 
     def after_loss(self) -> None:
-        """What follows when brokers or directories were lost."""
+        """The decisions after lost brokers or directories."""
         self.settle(lambda: self.state.brokers_failed(self.unclean))
 
     def after_start(self) -> None:
-        """What follows when brokers have registered."""
+        """The decisions after registrations."""
         self.settle(lambda: self.state.brokers_started(self.unclean))
 
     def follow(self, step: Step, dies_between: bool = False) -> bool:
-        """Write a step of a move and delete what goes; False when its change was refused, or `dies_between` writes."""
+        """Write a step of a reassignment, and delete the removed replicas;
+
+        False when it was refused, or `dies_between` writes.
+        """
         (topic, index), node = step.partition, self.state.topics[step.partition[0]]
         if step.assignment and not step.completes:
             self.state.put_topic(topic, step.assignment.into(node, index))
@@ -111,7 +114,7 @@ class World:
         return True
 
     def delete(self, step: Step) -> None:
-        """Replicas that are stopped have nothing any more."""
+        """Stopped replicas lose their records."""
         for partition, broker in step.stop:
             assert broker not in self.state.replicas(partition)
             assert partition not in self.nodes or broker not in self.nodes[partition].isr

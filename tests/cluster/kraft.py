@@ -44,7 +44,7 @@ def partition(topic_id: bytes, index: int, replicas: Sequence[int] = (0,), isr: 
 
 def partition_change(topic_id: bytes, index: int, **changed: Sequence[int] | int) -> bytes:
     """`isr`, `replicas`: lists; `leader`: a broker."""
-    tags = {tag: ints(changed[name]) for tag, name in ((0, "isr"), (2, "replicas")) if name in changed}  # type: ignore[arg-type]
+    tags = {tag: ints(changed[name]) for tag, name in ((0, "isr"), (2, "replicas")) if name in changed}  # type: ignore[arg-type]  # these are lists
     if "leader" in changed:
         tags[1] = struct.pack(">i", changed["leader"])
     return frame(5, struct.pack(">i", index) + topic_id + tagged(tags))

@@ -1,4 +1,4 @@
-"""What the brokers of a cluster have of a partition, byte by byte, from their files."""
+"""Compares the replicas of a partition, byte by byte, from the brokers' files."""
 
 from __future__ import annotations
 

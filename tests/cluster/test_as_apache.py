@@ -1,4 +1,4 @@
-"""The same administrative requests to Apache Kafka 3.9.1 and to us: the same answers, but for the wording."""
+"""The same administrative requests to Apache Kafka 3.9.1 and to us: the answers are equal but for messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IDS = re.compile(r"UUID\('[^']*'\)|(cluster_id|log_dir)='[^']*'|(total|usable)_
 def both(
     broker: Broker | ExternalBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[Any], tuple[str, str]]]:
-    """A function that gives a request's answers of Kafka and of us, without what must differ."""
+    """A function that returns the answers of Kafka and of us to a request, without what must differ."""
     apache = Apache("3.9.1", tmp_path_factory.mktemp("apache")).start()
     try:
         with Wire(apache.bootstrap, 60) as theirs, Wire(broker.bootstrap, 60) as ours:
@@ -251,7 +251,7 @@ def test_configs(both: Callable[[Any], tuple[str, str]]) -> None:
         assert ours == theirs, request
 
 
-def test_what_is_not_there(both: Callable[[Any], tuple[str, str]]) -> None:
+def test_unknown_resources(both: Callable[[Any], tuple[str, str]]) -> None:
     quotas, cluster = message("DescribeClientQuotasRequest"), message("DescribeClusterRequest")
     requests = [acls(version) for version in range(4)]
     requests += [quotas[version](components=[], strict=False) for version in range(2)]

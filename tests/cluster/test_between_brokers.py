@@ -1,4 +1,4 @@
-"""What brokers send each other, sent by others: from another address, on another listener, with forged claims."""
+"""Inter-broker requests from others: from another address, on another listener, with forged fields."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def clients_port() -> int:
 
 @pytest.fixture(scope="module")
 def broker(zookeeper: ZooKeeper, clients_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Alone in its cluster; with a listener for clients and one for brokers."""
+    """A broker alone in its cluster, with a listener for clients and one for brokers."""
     made = Broker(tmp_path_factory.mktemp("broker"), broker_id=0, zookeeper_connect=zookeeper.connect)
     protocols = "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT"
     made.set(
@@ -68,7 +68,7 @@ def broker(zookeeper: ZooKeeper, clients_port: int, tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def watch(broker: Broker) -> Iterator[Watch]:
-    """No process ends, and none complains of a fault of its own."""
+    """No process may end, or log an internal error."""
     made = Watch(broker)
     yield made
     assert not made.fault()
@@ -76,7 +76,7 @@ def watch(broker: Broker) -> Iterator[Watch]:
 
 @pytest.fixture
 def epoch(zookeeper: ZooKeeper) -> int:
-    """The controller's."""
+    """The controller's epoch."""
     tree = ZooKeeperTree(zookeeper.connect)
     try:
         return int(tree.get(znodes.CONTROLLER_EPOCH)[0])
@@ -85,7 +85,7 @@ def epoch(zookeeper: ZooKeeper) -> int:
 
 
 def send(wire: Wire, name: str, version: int = -1, **fields: Any) -> Any:
-    """A request between brokers, and its answer."""
+    """Send an inter-broker request; its answer."""
     version = NEWEST[name] if version < 0 else version
     wire.send_raw(interbroker.request(name, version, 1, "forged", **fields))
     return interbroker.response(name, version, wire.read_frame())[1]
@@ -126,7 +126,7 @@ ORDERS: dict[str, Callable[[str, int], Any]] = {"LeaderAndIsr": lead, "StopRepli
 
 
 def others_get_nothing(wire: Wire, epoch: int) -> None:
-    """All four requests, in all versions: refused, and the topic is there."""
+    """Each of the four requests, in each version, is refused, and the topic stays."""
     for name, newest in NEWEST.items():
         for version in range(1 if name == "ControlledShutdown" else 0, newest + 1):
             if name == "ControlledShutdown":
@@ -140,24 +140,24 @@ def others_get_nothing(wire: Wire, epoch: int) -> None:
 
 
 def empty(name: str, version: int) -> dict[str, Any]:
-    """The order with no partition in it, in the fields of that version."""
+    """A request without partitions, in the fields of that version."""
     request = interbroker.message_class(name + "Request")
     arrays = [field for field in request._struct._fields if field.is_array() and field.for_version_q(version)]
     return {field.name: [] for field in arrays}
 
 
-def test_orders_from_an_address_that_is_no_brokers(broker: Broker, watch: Watch, epoch: int) -> None:
+def test_requests_from_unknown_address_are_refused(broker: Broker, watch: Watch, epoch: int) -> None:
     with Wire(broker.bootstrap, source=STRANGER) as wire:
         others_get_nothing(wire, epoch)
 
 
-def test_orders_on_the_listener_of_clients(broker: Broker, clients_port: int, watch: Watch, epoch: int) -> None:
+def test_requests_on_client_listener_are_refused(broker: Broker, clients_port: int, watch: Watch, epoch: int) -> None:
     with Wire(f"127.0.0.1:{clients_port}") as wire:
         others_get_nothing(wire, epoch)
 
 
-def test_orders_of_a_controller_that_was_never_elected(broker: Broker, watch: Watch, epoch: int) -> None:
-    """Such an epoch, once believed, would have all orders of the real one refused."""
+def test_requests_with_unknown_controller_epoch_are_refused(broker: Broker, watch: Watch, epoch: int) -> None:
+    """If the broker took such an epoch, it would refuse all requests of the real controller."""
     with broker.wire() as wire:
         for claimed in (epoch + 1, (1 << 31) - 1):
             for name, order in ORDERS.items():
@@ -167,8 +167,8 @@ def test_orders_of_a_controller_that_was_never_elected(broker: Broker, watch: Wa
         wait_until(lambda: wire.metadata(f"after-{epoch}").topics[0].error_code == 0, 60, "orders are carried out")
 
 
-def test_what_no_broker_can_have_is_refused_by_name(broker: Broker, watch: Watch, epoch: int) -> None:
-    """Names that would be other directories, or unreadable lines of a checkpoint."""
+def test_invalid_topic_names_are_refused(broker: Broker, watch: Watch, epoch: int) -> None:
+    """Such names would be other directories, or unreadable lines of a checkpoint."""
     before = directories(broker.folder)
     live = interbroker.message_class("UpdateMetadataRequest").Broker
     end = live.Endpoint(port=broker.port, host="127.0.0.1", listener="PLAINTEXT", security_protocol=0)
@@ -190,7 +190,7 @@ def test_what_no_broker_can_have_is_refused_by_name(broker: Broker, watch: Watch
     assert "more than the 9 that a partition may have" in broker.log
 
 
-def test_a_log_has_its_topics_id_whatever_the_version_of_the_order(broker: Broker, watch: Watch, epoch: int) -> None:
+def test_log_gets_topic_id_in_every_request_version(broker: Broker, watch: Watch, epoch: int) -> None:
     """Versions before 5 have none; `odradek check` and Kafka require one id in all partitions of a topic."""
     with broker.wire() as wire:
         answer = send(wire, "LeaderAndIsr", 4, **controller_fields(epoch), **lead("t", 1))
@@ -200,12 +200,12 @@ def test_a_log_has_its_topics_id_whatever_the_version_of_the_order(broker: Broke
 
 
 def directories(folder: Path) -> set[Path]:
-    """All of them: next to the broker's own, and in it."""
+    """All directories in the broker's data directory and beside it."""
     return {path for path in folder.parent.rglob("*") if path.is_dir()}
 
 
-def test_a_stranger_is_no_follower(broker: Broker, clients_port: int, watch: Watch) -> None:
-    """It would read what is not committed yet, and be believed to have it."""
+def test_follower_fetch_from_unknown_address_is_refused(broker: Broker, clients_port: int, watch: Watch) -> None:
+    """It would read uncommitted records, and count as a replica that has them."""
     number = topic_id(broker.wire(), "t")
     for version, topic in ((4, "t"), (12, "t"), (13, number), (17, number)):
         for wire in (Wire(broker.bootstrap, source=STRANGER), Wire(f"127.0.0.1:{clients_port}")):
@@ -220,7 +220,7 @@ def test_a_stranger_is_no_follower(broker: Broker, clients_port: int, watch: Wat
                 assert not part.records
 
 
-def test_a_stranger_commits_nobodys_transaction(broker: Broker, watch: Watch) -> None:
+def test_txn_marker_from_unknown_address_is_refused(broker: Broker, watch: Watch) -> None:
     from kafka.protocol.producer import WriteTxnMarkersRequest as Request
 
     with Wire(broker.bootstrap, 60, source=STRANGER) as wire:
@@ -237,8 +237,8 @@ def test_a_stranger_commits_nobodys_transaction(broker: Broker, watch: Watch) ->
         assert raw.end(commit=False) == 0, "its own coordinator decides"
 
 
-def test_addresses_that_are_named_are_brokers(zookeeper: ZooKeeper, tmp_path: Path) -> None:
-    """A broker whose connections come from another address than its host's name has."""
+def test_allowed_hosts_are_admitted(zookeeper: ZooKeeper, tmp_path: Path) -> None:
+    """A broker may connect from another address than its host name resolves to."""
     settings = {"odradek_inter_broker_allowed_hosts": "10.0.0.0/8,127.0.0.2"}
     other = Broker(tmp_path, broker_id=7, zookeeper_connect=zookeeper.connect, **settings)
     try:
@@ -251,8 +251,8 @@ def test_addresses_that_are_named_are_brokers(zookeeper: ZooKeeper, tmp_path: Pa
         other.close()
 
 
-def test_a_broker_that_registers_later_is_known_then(zookeeper: ZooKeeper, broker: Broker, watch: Watch) -> None:
-    """Also before the controller has sent its address, by name or by address."""
+def test_broker_is_admitted_once_registered(zookeeper: ZooKeeper, broker: Broker, watch: Watch) -> None:
+    """Even before the controller has sent its address."""
     tree = ZooKeeperTree(zookeeper.connect)
     node = {
         "version": 5,

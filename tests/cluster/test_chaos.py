@@ -1,4 +1,4 @@
-"""Chaos: its parts see what they are to see; a long run of random faults finds nothing (`make chaos`, tests/CHAOS.md).
+"""Chaos: its checks find planted faults; a long run of random faults finds none (`make chaos`, tests/CHAOS.md).
 
 `ODRADEK_TEST_SEED` repeats a run's faults, `ODRADEK_TEST_MINUTES` says for how long.
 """
@@ -25,8 +25,8 @@ from .chaos.readers import Commits
 from .chaos.report import Summary
 
 
-def test_a_seed_is_a_sequence() -> None:
-    """Also from the midst of it."""
+def test_seed_determines_faults() -> None:
+    """Also when a run starts in the middle."""
     first = list(itertools.islice(plan.rounds(7), 40))
     assert first == list(itertools.islice(plan.rounds(7), 40))
     assert first != list(itertools.islice(plan.rounds(8), 40))
@@ -49,14 +49,14 @@ def replica(folder: Path, *segments: list[bytes]) -> Path:
     return folder
 
 
-def test_replicas_may_roll_at_other_offsets(tmp_path: Path) -> None:
+def test_replicas_may_roll_at_different_offsets(tmp_path: Path) -> None:
     some = [batch([b"%d" % number]) for number in range(5)]
     first = replica(tmp_path / "a", some[:2], some[2:])
     second = replica(tmp_path / "b", some)
     assert differences("t-0", [first, second], 5) == []
 
 
-def test_a_changed_byte_is_seen(tmp_path: Path) -> None:
+def test_changed_byte_is_found(tmp_path: Path) -> None:
     some = [batch([b"%d" % number]) for number in range(5)]
     changed = bytearray(some[3])
     changed[15] ^= 1  # the leader epoch, which the checksum does not cover
@@ -66,14 +66,14 @@ def test_a_changed_byte_is_seen(tmp_path: Path) -> None:
     assert differences("t-0", [first, second], 3) == [], "it is beyond the high watermark"
 
 
-def test_a_replica_that_ends_too_early_is_seen(tmp_path: Path) -> None:
+def test_short_replica_is_found(tmp_path: Path) -> None:
     some = [batch([b"%d" % number]) for number in range(5)]
     first, second = replica(tmp_path / "a", some), replica(tmp_path / "b", some[:4])
     assert "4..4 epoch" in differences("t-0", [first, second], 5)[0]
     assert differences("t-0", [first, second], 4) == []
 
 
-def test_a_commit_that_goes_back_is_seen() -> None:
+def test_decreasing_commit_is_found() -> None:
     commits = Commits()
     commits.note([TopicPartition("t", 0, 5)])
     least = commits.noted()
@@ -85,8 +85,8 @@ def test_a_commit_that_goes_back_is_seen() -> None:
     assert len(commits.faults) == 2
 
 
-def test_a_commit_that_came_late_is_no_fault() -> None:
-    """It was sent again, to another coordinator, before the first one got it."""
+def test_late_commit_is_no_fault() -> None:
+    """The client sent it again, to another coordinator, before the first one received it."""
     commits = Commits()
     commits.delay([TopicPartition("t", 0, 7)])
     commits.note([TopicPartition("t", 0, 7)])
@@ -98,8 +98,8 @@ def test_a_commit_that_came_late_is_no_fault() -> None:
 
 
 @pytest.mark.live
-def test_the_table(tmp_path: Path) -> None:
-    """A row for each run, as many cells as there are columns."""
+def test_report_table(tmp_path: Path) -> None:
+    """A row for each run, with as many cells as columns."""
     path = tmp_path / "CHAOS.md"
     for seed in range(2):
         summary = Summary(seed, rounds=3)
@@ -124,7 +124,7 @@ def reaches(address: str, port: int) -> bool:
 
 
 @pytest.mark.live
-def test_what_is_cut_does_not_come_through() -> None:
+def test_cut_network_passes_nothing() -> None:
     network = Network(2)
     try:
         with network.entered(), socket.create_server((HUB, 0)) as server:

@@ -1,4 +1,4 @@
-"""The producers of chaos, where their client fails."""
+"""The producers of chaos when their client library fails."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from .chaos.load import MODES, ByLibrdkafka
+from .chaos.security import Clients
 
 
 class FailingClient:
-    """Acknowledges what is produced at the next poll, but the first record: there it fails as librdkafka's has."""
+    """Acknowledges at the next poll what was produced, but fails at the first record, as librdkafka has done."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[bytes, Callable[[Any, Any], None]]] = []
@@ -43,11 +44,11 @@ class FailingClient:
 @pytest.fixture
 def producer(monkeypatch: pytest.MonkeyPatch) -> ByLibrdkafka:
     monkeypatch.setattr("tests.cluster.chaos.load._librdkafka", lambda *_: FailingClient())
-    return ByLibrdkafka("nowhere:1", "t", 1, 3, MODES[0], 0.0)
+    return ByLibrdkafka(Clients.of("nowhere:1"), "t", 1, 3, MODES[0], 0.0)
 
 
-def test_a_producer_goes_on_when_its_client_fails(producer: ByLibrdkafka) -> None:
-    """Outcomes that the client had not reported stay in doubt: sent, and not acknowledged."""
+def test_producer_continues_after_client_failure(producer: ByLibrdkafka) -> None:
+    """Unreported records stay in doubt: sent, and not acknowledged."""
     for number in range(3):
         producer.history.sent[0] = number + 1
         producer._send(0, number, b"3 %d...." % number, b"k")

@@ -1,4 +1,4 @@
-"""A cluster of three brokers on ZooKeeper, one broker of it after the other lost, with real clients."""
+"""A cluster of three brokers on ZooKeeper with real clients, one failure after the other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def healed(cluster: Cluster) -> Iterator[None]:
-    """Each test begins with all three brokers."""
+    """Start each test with all three brokers."""
     yield
     for number, broker in enumerate(cluster.brokers):
         if broker.process is None:
@@ -60,7 +60,7 @@ def producer(cluster: Cluster, **options: Any) -> Producer:
 
 
 class Sender:
-    """Sends numbers to partition 0 and keeps which were acknowledged, and at which offset."""
+    """Sends numbers to partition 0, and keeps which were acknowledged at which offset."""
 
     def __init__(self, cluster: Cluster, topic: str, **options: Any) -> None:
         self.acked: dict[int, int] = {}
@@ -107,7 +107,7 @@ def read_all(cluster: Cluster, topic: str) -> list[int]:
 
 
 def check(cluster: Cluster, topic: str, sender: Sender) -> None:
-    """Everything acknowledged is there, once and in order; all replicas have the same bytes."""
+    """Every acknowledged record is there, once and in order; all replicas have the same bytes."""
     acked, found = sender.finish(), read_all(cluster, topic)
     assert not sender.errors, sender.errors[:3]
     assert set(acked) <= set(found), f"lost: {sorted(set(acked) - set(found))[:10]}"
@@ -164,14 +164,14 @@ def test_the_controller_is_killed(cluster: Cluster, tree: ZooKeeperTree) -> None
 
 
 def test_leader_and_controller_are_killed_at_once(cluster: Cluster, tree: ZooKeeperTree) -> None:
-    """What the survivor alone has must not be lost: it is the one that min.insync.replicas leaves unacknowledged."""
+    """A record that only the surviving broker has is unacknowledged because of min.insync.replicas."""
     topic = make_topic(cluster)
     sender = Sender(cluster, topic, **{"enable.idempotence": True})
     sender.send(200)
     sender.finish()
     victims = {cluster.wait_leader(topic), controller(tree)}
     for victim in victims:
-        cluster.brokers[victim].process.kill()  # type: ignore[union-attr]
+        cluster.brokers[victim].process.kill()  # type: ignore[union-attr]  # it runs
     for victim in victims:
         cluster.kill(victim)
     sender.send(100)
@@ -180,7 +180,7 @@ def test_leader_and_controller_are_killed_at_once(cluster: Cluster, tree: ZooKee
     check(cluster, topic, sender)
 
 
-def test_too_few_in_sync_is_told(cluster: Cluster) -> None:
+def test_too_few_replicas_in_sync_refuse_produce(cluster: Cluster) -> None:
     topic = make_topic(cluster)
     leader = cluster.wait_leader(topic)
     others = [number for number in range(3) if number != leader]
@@ -215,7 +215,7 @@ def test_rolling_restart_fails_no_produce(cluster: Cluster) -> None:
     check(cluster, topic, sender)
 
 
-def test_one_process_after_the_other_dies_and_nobody_else_notices(cluster: Cluster, tree: ZooKeeperTree) -> None:
+def test_killed_process_does_not_disturb_others(cluster: Cluster, tree: ZooKeeperTree) -> None:
     topic = make_topic(cluster)
     sender = Sender(cluster, topic, **{"enable.idempotence": True})
     follower = next(number for number in range(3) if number not in (cluster.wait_leader(topic), controller(tree)))
@@ -230,7 +230,7 @@ def test_one_process_after_the_other_dies_and_nobody_else_notices(cluster: Clust
     assert tree.exists(path) == registered, "its session went on, so its registration is the same"
 
 
-def test_a_topic_is_deleted_when_all_its_brokers_are_there(cluster: Cluster, tree: ZooKeeperTree) -> None:
+def test_topic_is_deleted_when_all_its_brokers_are_up(cluster: Cluster, tree: ZooKeeperTree) -> None:
     topic = make_topic(cluster)
     sender = Sender(cluster, topic)
     sender.send(10)
@@ -246,10 +246,10 @@ def test_a_topic_is_deleted_when_all_its_brokers_are_there(cluster: Cluster, tre
     assert tree.exists(znodes.topic_path(topic)) is None
     assert tree.exists(f"{znodes.TOPIC_CONFIGS}/{topic}") is None
     for broker in cluster.brokers:
-        wait_until(lambda b=broker: not Path(b.data_dir, f"{topic}-0").exists(), 30, "its directories to go")  # type: ignore[misc]
+        wait_until(lambda b=broker: not Path(b.data_dir, f"{topic}-0").exists(), 30, "its directories to go")  # type: ignore[misc]  # a default in a lambda
 
 
-def test_a_topic_has_more_partitions(cluster: Cluster) -> None:
+def test_partitions_are_added(cluster: Cluster) -> None:
     topic = make_topic(cluster)
     done = cluster.broker(0).command(
         "topics", "--alter", "--topic", topic, "--partitions", "3", "--bootstrap-server", cluster.bootstrap
@@ -259,8 +259,8 @@ def test_a_topic_has_more_partitions(cluster: Cluster) -> None:
         cluster.wait_isr(topic, partition, 3)
 
 
-def test_zookeeper_is_away_for_a_while(cluster: Cluster) -> None:
-    """Leaders lead on; what needs ZooKeeper is done when it is back."""
+def test_zookeeper_outage(cluster: Cluster) -> None:
+    """Leaders go on serving; what needs ZooKeeper is done when it is back."""
     topic = make_topic(cluster)
     sender = Sender(cluster, topic, **{"enable.idempotence": True})
     sender.send(50)
@@ -278,7 +278,7 @@ def test_zookeeper_is_away_for_a_while(cluster: Cluster) -> None:
     check(cluster, topic, sender)
 
 
-def test_a_second_broker_of_the_same_id_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+def test_second_broker_with_same_id_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     second = tmp_path / "second.properties"
     second.write_text(
         f"broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:{free_port()}\nlog.dirs={tmp_path}/data\n"
@@ -289,7 +289,7 @@ def test_a_second_broker_of_the_same_id_is_refused(cluster: Cluster, tmp_path: P
     assert "broker.id=1 is another broker's" in done.stderr + done.stdout
 
 
-def test_a_directory_of_another_cluster_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+def test_log_dir_of_another_cluster_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (data / "meta.properties").write_text("version=0\nbroker.id=7\ncluster.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
@@ -318,8 +318,8 @@ def test_preferred_leaders_are_elected(cluster: Cluster) -> None:
     wait_until(lambda: cluster.leader(topic) == preferred, 60, "the preferred leader")
 
 
-def test_a_partition_moves_to_other_replicas(cluster: Cluster, tree: ZooKeeperTree) -> None:
-    """From one broker to the two others: filled, in sync, led, and the old log is gone."""
+def test_partition_is_reassigned(cluster: Cluster, tree: ZooKeeperTree) -> None:
+    """From one broker to the two others: they are in sync and lead, and the old log is gone."""
     topic = make_topic(cluster, factor=1, min_insync_replicas=1)
     old = cluster.wait_leader(topic)
     sender = Sender(cluster, topic, **{"enable.idempotence": True})

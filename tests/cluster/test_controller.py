@@ -41,14 +41,14 @@ def info(harness: ControllerHarness, topic: str, index: int = 0) -> PartitionInf
 
 
 def write_log(harness: ControllerHarness, topic: str) -> None:
-    """Give partition 0 of a topic a log file, as appends would."""
+    """Write a log file into partition 0 of a topic, as appends would."""
     (harness.data_dir / f"{topic}-0" / names.segment_path("", 0).name).write_bytes(bytes(61))
 
 
 # -- creating
 
 
-def test_a_topic_gets_directory_slot_snapshot_and_files(controller: ControllerHarness) -> None:
+def test_created_topic_has_directory_slot_and_snapshot(controller: ControllerHarness) -> None:
     made = controller.create("t", 2, retention_ms="5", min_insync_replicas="2")
     assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 2, 1)
     assert {c.name: c.value for c in made.configs}["retention.ms"] == "5"
@@ -65,7 +65,7 @@ def test_a_topic_gets_directory_slot_snapshot_and_files(controller: ControllerHa
         assert checkpoints.read_partition_metadata(directory) == made.topic_id.bytes
 
 
-def test_the_answer_waits_until_the_worker_knows(controller: ControllerHarness) -> None:
+def test_answer_waits_for_worker_acknowledgement(controller: ControllerHarness) -> None:
     controller.be_worker()
     before = controller.shared.metadata.version
     token = controller.send(create_request("t"))
@@ -77,21 +77,19 @@ def test_the_answer_waits_until_the_worker_knows(controller: ControllerHarness) 
 
 
 def restarted(controller: ControllerHarness) -> ControllerHarness:
-    """Another process, whose log `capfd` sees: the fixture's first one has stderr from before the test."""
+    """Another controller process, whose log `capfd` captures; the fixture's first one has the earlier stderr."""
     controller.stop()
     return controller.start()
 
 
-def test_a_worker_that_does_not_look_is_not_waited_for_forever(
-    controller: ControllerHarness, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_wait_for_silent_worker_is_bounded(controller: ControllerHarness, capfd: pytest.CaptureFixture[str]) -> None:
     restarted(controller).be_worker()
     assert controller.create("t").error_code == 0
     assert controller.shared.processes.get(controller.role, "meta_version") < controller.shared.metadata.version
     assert "not acknowledged by" in capfd.readouterr().err
 
 
-def test_a_dead_worker_is_not_waited_for(controller: ControllerHarness, capfd: pytest.CaptureFixture[str]) -> None:
+def test_dead_worker_is_not_awaited(controller: ControllerHarness, capfd: pytest.CaptureFixture[str]) -> None:
     restarted(controller).be_worker()
     controller.roles.close()  # its byte is free: it is dead, whatever the table says
     tokens = [controller.send(create_request(f"t{number}")) for number in range(20)]
@@ -145,8 +143,8 @@ def test_partitions_are_added(controller: ControllerHarness) -> None:
     assert len(controller.snapshot().topics["t"]) == 3
 
 
-def test_topics_of_one_request_share_the_partitions_that_it_may_make(controller: ControllerHarness) -> None:
-    """Each topic alone is within bounds; created one after the other they would block all requests for an hour."""
+def test_partition_limit_counts_all_topics_of_a_request(controller: ControllerHarness) -> None:
+    """Each topic is within the limit; created one after the other they would block all requests for an hour."""
     request, names = message_class("CreatePartitionsRequest"), ["t", "u"]
     for name in names:
         controller.create(name, 1)
@@ -159,7 +157,7 @@ def test_topics_of_one_request_share_the_partitions_that_it_may_make(controller:
 # -- deleting
 
 
-def test_the_producers_of_a_deleted_partition_leave_shared_memory(controller: ControllerHarness) -> None:
+def test_deleted_partition_frees_its_producers(controller: ControllerHarness) -> None:
     controller.create("t")
     place = info(controller, "t")
     name = ProducerTable.name(controller.shared.prefix, place.slot, place.incarnation, 1)
@@ -170,7 +168,7 @@ def test_the_producers_of_a_deleted_partition_leave_shared_memory(controller: Co
         ProducerTable.attach(name)
 
 
-def test_a_deleted_topic_is_gone_and_its_name_free(controller: ControllerHarness) -> None:
+def test_deleted_topic_frees_its_name(controller: ControllerHarness) -> None:
     old = controller.create("t", 2)
     place = info(controller, "t")
     with_bell = Doorbell(controller.run_dir, controller.role)
@@ -189,7 +187,7 @@ def test_a_deleted_topic_is_gone_and_its_name_free(controller: ControllerHarness
 
 
 def test_a_topic_of_many_partitions_is_deleted_in_steps(controller: ControllerHarness) -> None:
-    """More than are taken out of use, and more states than are deleted, in one go; also where one's lock is held."""
+    """More partitions than one step removes; the lock of one is held."""
     count = AT_ONCE + TOGETHER + 1
     controller.create("t", count)
     place = info(controller, "t", 1)
@@ -220,7 +218,7 @@ def test_deletion_waits_for_the_partition_lock(controller: ControllerHarness) ->
     assert "t" not in controller.snapshot().topics
 
 
-def test_deletion_that_takes_too_long_is_timed_out_and_goes_on(controller: ControllerHarness) -> None:
+def test_deletion_continues_after_request_timeout(controller: ControllerHarness) -> None:
     controller.create("t")
     place = info(controller, "t")
     assert controller.locks.try_lock(place.slot)
@@ -229,7 +227,7 @@ def test_deletion_that_takes_too_long_is_timed_out_and_goes_on(controller: Contr
     wait_until(lambda: "t" not in controller.snapshot().topics, 30, "the topic goes")
 
 
-def test_deletion_goes_on_after_a_kill(controller: ControllerHarness) -> None:
+def test_deletion_continues_after_kill(controller: ControllerHarness) -> None:
     controller.create("t", 2)
     controller.create("u")
     place = info(controller, "t", 1)
@@ -270,7 +268,7 @@ def test_deletion_can_be_forbidden(tmp_path: Path) -> None:
 # -- dying and starting again
 
 
-def test_a_respawn_takes_the_slots_over(controller: ControllerHarness) -> None:
+def test_restarted_process_keeps_slots(controller: ControllerHarness) -> None:
     controller.create("t", 3)
     controller.create("u")
     before = controller.snapshot()
@@ -285,7 +283,7 @@ def test_a_respawn_takes_the_slots_over(controller: ControllerHarness) -> None:
     assert len(used) == len(set(used)) == 5
 
 
-def test_fresh_memory_recovers_logs_under_new_incarnations(controller: ControllerHarness) -> None:
+def test_new_memory_recovers_logs_with_new_incarnations(controller: ControllerHarness) -> None:
     controller.create("t")
     controller.create("empty")
     write_log(controller, "t")
@@ -301,14 +299,14 @@ def test_fresh_memory_recovers_logs_under_new_incarnations(controller: Controlle
     assert controller.shared.slots[info(controller, "empty").slot].state().state == slots.LEADER
 
 
-def test_a_new_partition_is_a_whole_log(controller: ControllerHarness) -> None:
+def test_new_partition_has_all_log_files(controller: ControllerHarness) -> None:
     controller.create("t")
     directory = controller.data_dir / "t-0"
     assert not list(check.check(directory))
     assert {path.suffix for path in directory.iterdir()} >= {".log", ".index", ".timeindex"}
 
 
-def test_a_lost_directory_is_made_again_and_a_foreign_one_put_aside(controller: ControllerHarness) -> None:
+def test_lost_directory_is_created_and_foreign_one_renamed(controller: ControllerHarness) -> None:
     made = controller.create("t", 2)
     write_log(controller, "t")
     controller.stop()
@@ -327,7 +325,7 @@ def test_a_lost_directory_is_made_again_and_a_foreign_one_put_aside(controller: 
         assert [path.stat().st_size for path in (controller.data_dir / name).glob("*.log")] == [0]
 
 
-def test_directories_of_another_broker_become_topics(tmp_path: Path) -> None:
+def test_log_dirs_of_apache_become_topics(tmp_path: Path) -> None:
     (tmp_path / "data" / "theirs-1").mkdir(parents=True)
     (tmp_path / "data" / "theirs-0").mkdir()
     topic_id = bytes(range(16))
@@ -364,7 +362,7 @@ def alter(harness: ControllerHarness, kind: int, name: str, **configs: str | Non
     return int(harness.call(request[1](resources=[resource], validate_only=False)).responses[0].error_code)
 
 
-def test_configs_are_in_force_and_survive(controller: ControllerHarness) -> None:
+def test_configs_survive_restart(controller: ControllerHarness) -> None:
     controller.create("t", 2)
     assert alter(controller, 2, "t", min_insync_replicas="2", retention_ms="7") == 0
     assert alter(controller, 4, "", log_segment_bytes="1000") == 0

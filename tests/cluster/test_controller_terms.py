@@ -42,11 +42,11 @@ def tree_of(cluster: Any, broker: int) -> Any:
 
 def candidate(cluster: Any, tree: Any) -> Candidate:
     config, unused = cluster.brokers[tree.broker].config, Any
-    orders = ControllerRequests(View(tree.broker, "c"), unused, lambda: None)  # type: ignore[arg-type]
-    return Candidate(config, tree, orders, unused, lambda *_: None, lambda action: action())  # type: ignore[arg-type]
+    orders = ControllerRequests(View(tree.broker, "c"), unused, lambda: None)  # type: ignore[arg-type]  # a test double
+    return Candidate(config, tree, orders, unused, lambda *_: None, lambda action: action())  # type: ignore[arg-type]  # a test double
 
 
-def test_an_elected_controller_begins_although_the_connection_is_lost_then(cluster: Any) -> None:
+def test_controller_starts_although_connection_is_lost(cluster: Any) -> None:
     tree = tree_of(cluster, 1)
     one = candidate(cluster, tree)
     watched = tree.exists
@@ -65,12 +65,12 @@ def test_an_elected_controller_begins_although_the_connection_is_lost_then(clust
     assert one.elected is not None and not one.undecided
 
 
-def test_the_controller_reads_everything_again_although_the_watch_cannot_be_set(cluster: Any) -> None:
+def test_controller_reloads_although_watch_fails(cluster: Any) -> None:
     tree = tree_of(cluster, 1)
     one = candidate(cluster, tree)
     one.run()
     told: list[str] = []
-    one.elected = SimpleNamespace(reconnected=lambda: told.append("stale"))  # type: ignore[assignment]
+    one.elected = SimpleNamespace(reconnected=lambda: told.append("stale"))  # type: ignore[assignment]  # a test double
 
     def exists(path: str, watch: bool = False) -> Any:
         raise TreeUnavailable(path)
@@ -81,7 +81,7 @@ def test_the_controller_reads_everything_again_although_the_watch_cannot_be_set(
     assert told == ["stale"]
 
 
-class Away:
+class FailingWrite:
     """ZooKeeper lets one write fail, while the connection stays."""
 
     def __init__(self, tree: Any) -> None:
@@ -96,7 +96,7 @@ class Away:
         return self._each(transactions)
 
 
-def in_office(cluster: Any, tree: Any) -> Any:
+def broker_1_elected(cluster: Any, tree: Any) -> Any:
     """Broker 1 is the controller; a topic has a partition without a leader."""
     tree.create(f"{znodes.BROKER_IDS}/1", znodes.encode_broker({"P": ("h", 1)}, {"P": "PLAINTEXT"}, None, 0))
     tree.create(znodes.topic_path("t"), znodes.encode_topic(TopicNode(bytes(15) + b"t", {0: [1]})))
@@ -110,10 +110,10 @@ def in_office(cluster: Any, tree: Any) -> Any:
     return elected
 
 
-def test_a_failed_write_is_decided_again_although_the_connection_stays(cluster: Any) -> None:
+def test_failed_write_is_retried_on_same_connection(cluster: Any) -> None:
     tree, path = tree_of(cluster, 1), znodes.state_path("t", 0)
-    elected = in_office(cluster, tree)
-    away = Away(tree)
+    elected = broker_1_elected(cluster, tree)
+    away = FailingWrite(tree)
     with pytest.raises(TreeUnavailable):
         elected.tick(cluster.world.now)
     assert away.writes and tree.find(path) is None
@@ -122,22 +122,22 @@ def test_a_failed_write_is_decided_again_although_the_connection_stays(cluster: 
     assert tree.find(path) is not None
 
 
-def test_the_unfinished_work_of_an_event_is_done_soon(cluster: Any) -> None:
+def test_unfinished_event_is_completed(cluster: Any) -> None:
     tree = tree_of(cluster, 1)
-    elected = in_office(cluster, tree)
+    elected = broker_1_elected(cluster, tree)
     elected.tick(cluster.world.now)
     tree.create(znodes.topic_path("u"), znodes.encode_topic(TopicNode(bytes(15) + b"u", {0: [1]})))
-    Away(tree)
+    FailingWrite(tree)
     with pytest.raises(TreeUnavailable):
         elected.event(Event(CHILDREN, znodes.TOPICS))
     elected.tick(max(elected.due(), cluster.world.now))
     assert tree.find(znodes.state_path("u", 0)) is not None
 
 
-def test_a_recreated_topic_is_not_missed_after_a_removal(cluster: Any) -> None:
-    """It is created between two reads: of the removed node, and of all names."""
+def test_topic_recreated_between_reads_is_found(cluster: Any) -> None:
+    """It is created between the read of the removed node and the read of all names."""
     tree = tree_of(cluster, 1)
-    elected = in_office(cluster, tree)
+    elected = broker_1_elected(cluster, tree)
     elected.tick(cluster.world.now)
     tree.multi(tree.removal(znodes.topic_path("t")))
     elected.event(Event("deleted", znodes.topic_path("t")))
@@ -179,10 +179,10 @@ def test_a_former_controller_deletes_no_topic(cluster: Any) -> None:
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_topic_recreated_right_after_a_deletion_stays(cluster: Any, lost: bool) -> None:
-    """Another broker creates it as soon as possible; this one's connection may be lost then."""
+    """Another broker creates it as soon as possible; this broker's connection may be lost at that moment."""
     cluster.zookeeper.lag = 0.0
     tree, other = tree_of(cluster, 1), tree_of(cluster, 2)
-    elected = in_office(cluster, tree)
+    elected = broker_1_elected(cluster, tree)
     elected.tick(cluster.world.now)
     tree.create(f"{znodes.TOPIC_CONFIGS}/t", znodes.encode_config({"retention.ms": "1"}))
     admin_writes.delete_topic(other, "t")
@@ -206,9 +206,9 @@ def test_a_topic_recreated_right_after_a_deletion_stays(cluster: Any, lost: bool
 
 
 def test_a_topic_without_partitions_is_deleted(cluster: Any) -> None:
-    """A tool or a person has created it: there is no broker whose answer to wait for."""
+    """A tool or a person has created it: no broker has to confirm the deletion."""
     tree = tree_of(cluster, 1)
-    elected = in_office(cluster, tree)
+    elected = broker_1_elected(cluster, tree)
     elected.tick(cluster.world.now)
     tree.create(znodes.topic_path("u"), znodes.encode_topic(TopicNode(bytes(16), {})))
     admin_writes.delete_topic(tree, "u")
@@ -231,7 +231,7 @@ def test_a_topic_is_created_although_a_stale_config_is_read(cluster: Any, left_o
         admin_writes.create_topic(tree, TopicPlan("t", {0: [1]}, {}))
 
 
-def test_an_overtaken_request_is_refused() -> None:
+def test_outdated_request_is_refused() -> None:
     refused = []
     unused: Any = None
     orders = ControllerRequests(View(0, "c"), unused, lambda: None)
@@ -249,18 +249,18 @@ def test_an_overtaken_request_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("least", "registered", "taken"), [(7, 0, 7), (7, 9, 9), (0, 0, 0)])
-def test_a_request_for_a_former_life_is_refused(least: int, registered: int, taken: int) -> None:
+def test_request_for_former_registration_is_refused(least: int, registered: int, taken: int) -> None:
     answers = {}
     unused: Any = None
     orders = ControllerRequests(View(0, "c"), unused, lambda: None)
     orders.least_epoch, orders.broker_epoch = least, registered
     for epoch in range(-1, 11):
         term = view.ControllerTerm(1, 1, epoch)
-        orders.update_metadata(term, [], [], lambda error, _, epoch=epoch: answers.update({epoch: error}))  # type: ignore[misc]
+        orders.update_metadata(term, [], [], lambda error, _, epoch=epoch: answers.update({epoch: error}))  # type: ignore[misc]  # a default in a lambda
     assert answers == {epoch: STALE_BROKER_EPOCH if 0 <= epoch < taken else NONE for epoch in range(-1, 11)}
 
 
-def test_no_life_takes_requests_for_the_former_one(cluster: Any) -> None:
+def test_no_registration_takes_requests_for_a_former_one(cluster: Any) -> None:
     broker, zookeeper = cluster.brokers[1], cluster.zookeeper
     epochs = []
     for _ in range(3):

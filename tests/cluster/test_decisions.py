@@ -120,7 +120,7 @@ def test_assignments_are_even_and_without_repetition(
     assert max(leaders.values()) - min([leaders.get(b, 0) for b in brokers]) <= 1
 
 
-def test_more_replicas_than_a_leader_has_rows_for_are_refused_by_name() -> None:
+def test_too_many_replicas_are_refused() -> None:
     brokers = dict.fromkeys(range(MOST_REPLICAS + 1))
     many = cluster(brokers, {"t": [list(range(MOST_REPLICAS))], "u": [list(brokers)]})
     given_ = [
@@ -172,7 +172,7 @@ def test_some_racks_unknown_is_refused() -> None:
         (TopicRequest("n", configs={"retention.ms": None}), errors.INVALID_CONFIG, "Null value"),
     ],
 )
-def test_topics_that_cannot_be_made(request_: TopicRequest, code: int, says: str) -> None:
+def test_invalid_topics_are_refused(request_: TopicRequest, code: int, says: str) -> None:
     error = refused(lambda: plan_topic(request_, ONE, TopicDefaults()))
     assert error.code == code
     assert says in (error.message or "")
@@ -185,7 +185,7 @@ def test_defaults_and_given_assignments_make_plans() -> None:
 
 
 def test_compaction_lags_must_not_cross_those_of_the_broker() -> None:
-    """As in Kafka; but what brokers have is not the fault of a topic that says nothing of it."""
+    """As in Kafka; but a broker's lags do not fail a topic without its own."""
     wrong = {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"}
     broker: dict[str, Any] = {"id": 0, "rack": None, "endpoints": {}}
     there = Snapshot(raw_snapshot(1, "c", 0, [broker], {}, {"": wrong}), {"broker.id": 0})
@@ -195,7 +195,7 @@ def test_compaction_lags_must_not_cross_those_of_the_broker() -> None:
         return plan_topic(TopicRequest("n", 1, 1, {}, configs), there, TopicDefaults())
 
     for lags in ({"min": "6"}, {"max": "8"}, {"min": "2", "max": "1"}):
-        error = refused(lambda lags=lags: plan(**lags))  # type: ignore[misc]
+        error = refused(lambda lags=lags: plan(**lags))  # type: ignore[misc]  # a default in a lambda
         assert error.code == errors.INVALID_CONFIG and "conflict topic config setting" in (error.message or "")
     for lags in ({}, {"min": "5"}, {"max": "9"}, {"min": "1", "max": "2"}):
         plan(**lags)
@@ -209,13 +209,13 @@ def test_a_broker_that_is_not_registered_has_its_own_configs() -> None:
     assert there.topic_config("t")["retention.ms"] == 2
 
 
-def test_a_default_number_of_partitions_is_no_way_round_the_most_of_a_request() -> None:
-    """A list of 2**31 partitions would block the controller, also if num.partitions asks for it."""
+def test_default_partition_count_obeys_request_limit() -> None:
+    """A list of 2**31 partitions would block the controller, also if num.partitions requests it."""
     error = refused(lambda: plan_topic(TopicRequest("n"), ONE, TopicDefaults(planning.MOST_PARTITIONS + 1, 1)))
     assert error.code == errors.POLICY_VIOLATION
 
 
-def test_internal_topics_fit_the_brokers_there_are() -> None:
+def test_internal_topics_use_live_brokers() -> None:
     config = {name: configdef.broker_default(name) for name in configdef.BROKER}
     request = planning.automatic("__consumer_offsets", 1, config)
     plan = plan_topic(request, ONE, TopicDefaults())
@@ -240,7 +240,7 @@ def test_internal_topics_fit_the_brokers_there_are() -> None:
         ("old", 3, [[]], errors.INVALID_REPLICA_ASSIGNMENT, "Inconsistent"),
     ],
 )
-def test_partitions_that_cannot_be_added(
+def test_invalid_partition_counts_are_refused(
     topic: str, count: int, given_: list[list[int]] | None, code: int, says: str
 ) -> None:
     error = refused(lambda: plan_partitions(topic, count, given_, ONE))
@@ -248,18 +248,18 @@ def test_partitions_that_cannot_be_added(
     assert says in (error.message or "")
 
 
-def test_no_partitions_are_added_to_a_topic_that_is_not_known_whole() -> None:
-    """A controller has told of its second partition first."""
+def test_no_partitions_are_added_to_incomplete_topic() -> None:
+    """The metadata has its second partition, not its first."""
     error = refused(lambda: plan_partitions("t", 3, None, cluster({0: None}, {"t": [[], [0]]})))
     assert error.code == errors.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_message_has_room_in_a_response() -> None:
+def test_long_error_message_is_cut() -> None:
     error = ApiError(errors.INVALID_REQUEST, "Ω" * 32_767)
     assert len((error.message or "").encode()) < 1 << 12
 
 
-def test_added_partitions_go_on_where_the_topic_stopped() -> None:
+def test_added_partitions_continue_assignment() -> None:
     assert plan_partitions("old", 4, None, ONE) == {2: [0], 3: [0]}
     assert plan_partitions("old", 3, [[0]], ONE) == {2: [0]}
     three = cluster(dict.fromkeys(range(3)), {"t": [[1, 2]]})
@@ -309,7 +309,7 @@ def test_malformed_changes(changes: list[ConfigChange], code: int, says: str) ->
 def test_only_lists_can_be_appended_to() -> None:
     for operation, word in ((APPEND, "append"), (SUBTRACT, "subtract")):
         error = refused(
-            lambda operation=operation: alter.apply_changes(  # type: ignore[misc]
+            lambda operation=operation: alter.apply_changes(  # type: ignore[misc]  # a default in a lambda
                 {}, [ConfigChange("retention.ms", operation, "1")], configdef.TOPIC
             )
         )
@@ -321,7 +321,7 @@ def test_brokers_are_named_by_number() -> None:
     assert alter.broker_of("", {0: 0}) is None
     assert alter.broker_of("0", {0: 0}) == 0
     for name in ("x", "5", "-1"):
-        assert refused(lambda name=name: alter.broker_of(name, {0: 0})).code == errors.INVALID_REQUEST  # type: ignore[misc]
+        assert refused(lambda name=name: alter.broker_of(name, {0: 0})).code == errors.INVALID_REQUEST  # type: ignore[misc]  # a default in a lambda
 
 
 # -- slots

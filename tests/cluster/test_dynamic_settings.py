@@ -39,22 +39,22 @@ def produced(cluster: Cluster, leader: int, topic: str) -> int:
         return int(produce(wire, topic, batch([b"x"])).error_code)
 
 
-def test_least_in_sync_replicas(cluster: Cluster) -> None:
-    """Each topic is led by another broker than the one that is asked."""
+def test_min_insync_replicas(cluster: Cluster) -> None:
+    """Another broker than the requested one leads each topic."""
     topics = {leader: make_topic(cluster, leader, (leader + 1) % 3) for leader in (1, 2)}
     cluster.kill(0)
     try:
         cluster.wait_isr(topics[2], 0, 1)
         with changed_brokers(cluster.broker(1), min_insync_replicas="2"):
             for leader, code in ((1, 0), (2, NOT_ENOUGH_REPLICAS)):
-                wait_until(lambda n=leader, code=code: produced(cluster, n, topics[n]) == code, what=f"code {code}")  # type: ignore[misc]
+                wait_until(lambda n=leader, code=code: produced(cluster, n, topics[n]) == code, what=f"code {code}")  # type: ignore[misc]  # a default in a lambda
         wait_until(lambda: produced(cluster, 2, topics[2]) == 0, what="one is enough again")
     finally:
         cluster.restart(0)
 
 
 def test_unclean_elections(cluster: Cluster, tree: ZooKeeperTree) -> None:
-    """A partition whose replicas in sync are gone gets a leader when the config changes, not with the next loss."""
+    """A partition without an in-sync replica gets a leader when the config changes, not at the next failure."""
     topic = make_topic(cluster, 0, 1)
     cluster.kill(1)
     cluster.wait_isr(topic, 0, 1)
@@ -71,7 +71,7 @@ def test_unclean_elections(cluster: Cluster, tree: ZooKeeperTree) -> None:
 
 
 def connections(cluster: Cluster, follower: int) -> int:
-    """How many its replicator has."""
+    """The number of connections of its replicator."""
     import psutil
 
     (pid,) = cluster.broker(follower).pids("replicator")

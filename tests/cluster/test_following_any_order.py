@@ -19,7 +19,7 @@ from odradek.cluster.replication.partition_fetch_states import (
 )
 from odradek.cluster.replication.pipelined_fetch import PendingAppend
 from odradek.protocol import errors
-from odradek.protocol.fetch import FetchPart, FetchRequest
+from odradek.protocol.fetch import FetchPartition, FetchRequest
 from odradek.protocol.fetch_client import LATEST
 from odradek.workers.fetch.fetch_sessions import FetchSessionCache
 
@@ -27,7 +27,7 @@ from .asking import LIMITS, A, B, C
 
 
 class Leader:
-    """As a follower sees it: logs by their ends, starts and epochs, and the sessions of a worker."""
+    """The leader as a follower sees it: log ends, log starts and epochs, and the sessions of a worker."""
 
     def __init__(self) -> None:
         self.sessions = FetchSessionCache(2)
@@ -37,7 +37,7 @@ class Leader:
         self.starts = dict.fromkeys((A, B, C), 0)
         self.epochs = dict.fromkeys((A, B, C), 0)
 
-    def fetch(self, request: FetchRequest) -> tuple[int, int, dict[Key, FetchPart]]:
+    def fetch(self, request: FetchRequest) -> tuple[int, int, dict[Key, FetchPartition]]:
         """(error, session id, the partitions to read)."""
         error, self.session = self.sessions.open(request, True, 0.0)
         if error:
@@ -47,14 +47,14 @@ class Leader:
         self.session.advance()
         return 0, self.session.id, self.session.parts
 
-    def error_of(self, key: Key, one: FetchPart) -> int:
+    def error_of(self, key: Key, one: FetchPartition) -> int:
         if one.leader_epoch != self.epochs[key]:
             return errors.FENCED_LEADER_EPOCH if one.leader_epoch < self.epochs[key] else errors.UNKNOWN_LEADER_EPOCH
         return 0 if self.starts[key] <= one.offset <= self.ends[key] else errors.OFFSET_OUT_OF_RANGE
 
 
 class Machine(RuleBasedStateMachine):
-    """A follower's logs are numbers; every rule is something that may happen between two requests."""
+    """A follower's logs are numbers; each rule is an event between two requests."""
 
     keys = st.sampled_from([A, B, C])
 
@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=keys, end=st.integers(0, 10))
     def lose_records(self, key: Key, end: int) -> None:
-        """Another leader, elected uncleanly, in the same epoch: as bad as can be."""
+        """Another leader is elected uncleanly in the same epoch: the worst case."""
         self.leader.ends[key] = max(self.leader.starts[key], min(end, self.leader.ends[key]))
         self.leader.hws[key] = min(self.leader.hws[key], self.leader.ends[key])
 
@@ -147,7 +147,7 @@ class Machine(RuleBasedStateMachine):
         if not self.answer_of[0]:
             assert len(self.parts) == self.machine._fetching
             for key, one in self.parts.items():
-                assert one == FetchPart(*key, *self.where(key), 100)._replace(
+                assert one == FetchPartition(*key, *self.where(key), 100)._replace(
                     offset=self.coming.get(key, self.own[key])
                 )
                 assert one.offset == self.own[key] or one.offset < self.leader.hws[key]
@@ -170,13 +170,13 @@ class Machine(RuleBasedStateMachine):
                 self.take(key, one, ends[key], data)
             self.coming = {}
 
-    def sent(self, key: Key, one: FetchPart, data: st.DataObject) -> int:
-        """Where the records end that the leader has sent."""
+    def sent(self, key: Key, one: FetchPartition, data: st.DataObject) -> int:
+        """The end of the records that the leader has sent."""
         end, hw = self.leader.ends[key], self.leader.hws[key]
         return max(one.offset, data.draw(st.sampled_from([one.offset + 1, hw - 1, min(hw, end), end])))
 
-    def go_ahead(self, wanted: dict[Key, FetchPart], ends: dict[Key, int]) -> None:
-        """As broker.replicator.leader_fetcher: the next request leaves before the answer is used."""
+    def go_ahead(self, wanted: dict[Key, FetchPartition], ends: dict[Key, int]) -> None:
+        """As broker.replicator.leader_fetcher: send the next request before the answer is used."""
         if any(self.leader.error_of(key, one) for key, one in wanted.items()):
             return
         coming = [
@@ -186,7 +186,7 @@ class Machine(RuleBasedStateMachine):
             self.coming = {one.key: one.end for one in coming}
             self.ask()
 
-    def take(self, key: Key, one: FetchPart, end: int, data: st.DataObject) -> None:
+    def take(self, key: Key, one: FetchPartition, end: int, data: st.DataObject) -> None:
         about = self.machine.classify(self.leader.error_of(key, one), None)
         if about == DELAY:
             self.machine.delay(key, self.now)
@@ -226,7 +226,7 @@ class Machine(RuleBasedStateMachine):
             assert self.machine._fetching >= 0
 
     def teardown(self) -> None:
-        """Once all goes well, everything is fetched up to the leader's ends, and then nothing more is named."""
+        """Without further faults, everything is fetched up to the leader's ends, and requests name no partition."""
         if not hasattr(self, "assigned"):
             return
         self.leader.sessions = FetchSessionCache(2)
@@ -249,7 +249,7 @@ class Machine(RuleBasedStateMachine):
         assert (request is None) == (not self.assigned)
         assert request is None or (isinstance(request, FetchRequest) and not request.parts and not request.forgotten)
 
-    def take_well(self, key: Key, one: FetchPart) -> None:
+    def take_well(self, key: Key, one: FetchPartition) -> None:
         if self.machine.classify(self.leader.error_of(key, one), None) == OUT_OF_RANGE:
             self.machine.look_up_offsets(key)
         elif self.leader.ends[key] > one.offset:

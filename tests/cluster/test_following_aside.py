@@ -35,7 +35,7 @@ SET_ASIDE: dict[str, Callable[[PartitionFetchStates, Key], Any]] = {
 
 
 @pytest.mark.parametrize("how", SET_ASIDE)
-def test_what_is_set_aside_is_forgotten_and_told_again(how: str) -> None:
+def test_paused_partition_leaves_session_and_returns(how: str) -> None:
     machine = following_of(A, B)
     SET_ASIDE[how](machine, A)
     assert machine.requested(A) is None
@@ -48,7 +48,7 @@ def test_what_is_set_aside_is_forgotten_and_told_again(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", [*SET_ASIDE, "look_up_offsets"])
-def test_what_is_removed_stays_away(how: str) -> None:
+def test_removed_partition_stays_out(how: str) -> None:
     machine = following_of(A)
     (SET_ASIDE | {"look_up_offsets": lambda one, key: one.look_up_offsets(key)})[how](machine, A)
     machine.remove(A)
@@ -63,7 +63,7 @@ def test_what_is_removed_stays_away(how: str) -> None:
     assert (len(machine), machine.due_ms()) == (0, None)
 
 
-def test_the_leader_waits_no_longer_than_what_is_held_may() -> None:
+def test_wait_is_bounded_by_held_partitions() -> None:
     machine = following_of(A, B)
     machine.hold(A)
     assert fetched(machine).max_wait_ms == HELD_WAIT_MS
@@ -72,7 +72,7 @@ def test_the_leader_waits_no_longer_than_what_is_held_may() -> None:
     assert fetched(machine).max_wait_ms == 500
 
 
-def test_what_is_cut_is_not_asked_for_before_it_is_and_the_others_wait_as_long_as_ever() -> None:
+def test_truncating_partition_is_not_fetched_and_does_not_shorten_wait() -> None:
     machine = following_of(A, B)
     machine.begin_truncation(A)
     machine.retry_delayed()
@@ -88,7 +88,7 @@ def left_often(*keys: Key, now_ms: int) -> PartitionFetchStates:
     return machine
 
 
-def test_leaving_in_a_row_lasts_longer_until_a_new_epoch_or_a_quiet_time() -> None:
+def test_repeated_backoff_grows_until_new_epoch_or_quiet_time() -> None:
     machine = following_of(A)
     pauses = []
     for _ in range(10):
@@ -103,7 +103,7 @@ def test_leaving_in_a_row_lasts_longer_until_a_new_epoch_or_a_quiet_time() -> No
     assert machine.due_ms() == 2072
 
 
-def test_the_leader_waits_no_longer_than_what_is_left_out_may() -> None:
+def test_wait_is_bounded_by_backoff() -> None:
     machine = left_often(A, B, now_ms=0)
     assert fetched(machine, 0).max_wait_ms == 500
     machine.answered(0, SESSION, 499)
@@ -115,7 +115,7 @@ def test_the_leader_waits_no_longer_than_what_is_left_out_may() -> None:
     assert (request.parts, request.max_wait_ms) == ([part(A, 10)], 500)
 
 
-def test_nothing_but_what_is_left_out() -> None:
+def test_no_request_while_all_partitions_back_off() -> None:
     machine = left_often(A, now_ms=100)
     assert machine.request(1099) is None
     assert machine.due_ms() == 1100
@@ -148,7 +148,7 @@ def test_a_long_backoff_is_not_shortened_by_a_strike() -> None:
     assert [machine.back_off(A, 0) for _ in range(3)] == [100_000] * 3
 
 
-def test_standing_elsewhere_while_left_out() -> None:
+def test_new_position_during_backoff() -> None:
     machine = following_of(A)
     machine.back_off(A, 0)
     machine.set_position(A, at(13))
@@ -170,7 +170,7 @@ def seeking(*keys: Key) -> tuple[PartitionFetchStates, OffsetLookup]:
 
 
 @pytest.mark.parametrize("end", [0, 9])
-def test_a_log_beyond_the_leaders_is_cut(end: int) -> None:
+def test_log_beyond_leaders_is_truncated(end: int) -> None:
     machine, seek = seeking(A)
     assert machine.offsets_found(seek, {A: (0, end)}, 0) == [Truncation(A, TRUNCATE, end)]
     machine.resume_at(A, at(end))
@@ -178,7 +178,7 @@ def test_a_log_beyond_the_leaders_is_cut(end: int) -> None:
 
 
 @pytest.mark.parametrize("end", [10, 11, 1000])
-def test_a_log_that_ends_before_the_leaders_begins_anew(end: int) -> None:
+def test_log_that_ends_before_leaders_start_is_reset(end: int) -> None:
     machine, seek = seeking(A, B)
     assert machine.offsets_found(seek, {A: (0, end), B: (0, 4)}, 0) == [Truncation(B, TRUNCATE, 4)]
     machine.resume_at(B, at(4))
@@ -190,7 +190,7 @@ def test_a_log_that_ends_before_the_leaders_begins_anew(end: int) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 10])
-def test_a_leader_that_has_what_it_said_it_had_not(start: int) -> None:
+def test_range_that_has_the_refused_offset_backs_off(start: int) -> None:
     machine, seek = seeking(A)
     assert machine.offsets_found(seek, {A: (0, 10)}, 0) == []
     second = machine.request(0)
@@ -203,7 +203,7 @@ def test_a_leader_that_has_what_it_said_it_had_not(start: int) -> None:
 
 
 @pytest.mark.parametrize("answer", [{}, {A: (errors.NOT_LEADER_OR_FOLLOWER, -1)}, {A: (0, -1)}])
-def test_no_answer_where_it_begins_or_ends(answer: dict[Key, tuple[int, int]]) -> None:
+def test_no_answer_with_log_start_or_end(answer: dict[Key, tuple[int, int]]) -> None:
     for first in (None, {A: (0, 50)}):
         machine, seek = seeking(A)
         if first is not None:
@@ -216,7 +216,7 @@ def test_no_answer_where_it_begins_or_ends(answer: dict[Key, tuple[int, int]]) -
         assert isinstance(machine.request(1000), FetchRequest)
 
 
-def test_an_answer_that_comes_after_a_new_assignment() -> None:
+def test_answer_after_new_assignment_is_ignored() -> None:
     machine, seek = seeking(A, B)
     machine.assign(A, at(10, epoch=4))
     machine.look_up_offsets(A)
@@ -225,7 +225,7 @@ def test_an_answer_that_comes_after_a_new_assignment() -> None:
     assert machine.request(0) == OffsetLookup(LATEST, [(A, 4)])
 
 
-def test_what_the_leader_said_is_forgotten_with_the_connection() -> None:
+def test_lost_connection_discards_leaders_answers() -> None:
     machine, seek = seeking(A)
     machine.offsets_found(seek, {A: (0, 50)}, 0)
     machine.lost()

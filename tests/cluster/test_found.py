@@ -40,7 +40,7 @@ def chaos_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosClu
 
 
 def put(chaos_cluster: ChaosCluster, broker: int, topic: str, timeout_ms: int = 10_000) -> int:
-    """One record with acks=all; the error code."""
+    """Produce one record with acks=all; the error code."""
     request = produce_request(topic, batch([b"x"]))
     request.timeout_ms = timeout_ms
     with Wire(chaos_cluster.broker(broker).bootstrap, 90) as wire:
@@ -48,7 +48,7 @@ def put(chaos_cluster: ChaosCluster, broker: int, topic: str, timeout_ms: int = 
 
 
 def state(chaos_cluster: ChaosCluster, broker: int, topic: str) -> Any:
-    """The first partition as a broker sees it."""
+    """The first partition in a broker's metadata."""
     answer = wait_until(lambda: chaos_cluster.metadata(broker, topic), 60, f"broker {broker} says something")
     return answer.topics[0].partitions[0]
 
@@ -66,28 +66,28 @@ def zookeeper(chaos_cluster: ChaosCluster) -> Iterator[KazooClient]:
 
 
 def node(chaos_cluster: ChaosCluster, path: str) -> bytes:
-    """What a node of ZooKeeper says."""
+    """The content of a ZooKeeper node."""
     with zookeeper(chaos_cluster) as client:
         return bytes(client.get(path)[0])
 
 
 def topic_id(chaos_cluster: ChaosCluster, topic: str) -> UUID:
-    """The id that the topic's node says."""
+    """The id in the topic's node."""
     data = node(chaos_cluster, f"/brokers/topics/{topic}")
     return UUID(bytes=base64.urlsafe_b64decode(json.loads(data)["topic_id"] + "=="))
 
 
 @contextmanager
 def zookeeper_suspended(chaos_cluster: ChaosCluster) -> Iterator[None]:
-    """It takes connections and answers nothing."""
+    """ZooKeeper takes connections and answers nothing."""
     chaos_cluster.zookeeper.suspend()
     try:
         yield
     finally:
-        chaos_cluster.zookeeper.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
+        chaos_cluster.zookeeper.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]  # it runs
 
 
-def test_who_has_not_fetched_does_not_join(chaos_cluster: ChaosCluster) -> None:
+def test_follower_that_has_not_fetched_does_not_join(chaos_cluster: ChaosCluster) -> None:
     """A follower whose disk is new was once in sync: that its leader remembers it does not make it so now.
 
     With nothing produced since, its former log end was the high watermark, so it was taken into the ISR as soon as it
@@ -111,8 +111,8 @@ def test_who_has_not_fetched_does_not_join(chaos_cluster: ChaosCluster) -> None:
     chaos_cluster.healed(topic, 1)
 
 
-def test_a_follower_that_could_not_join_does_not_hold_up_the_rest(chaos_cluster: ChaosCluster) -> None:
-    """It had caught up, the leader's high watermark waited for it, ZooKeeper did not take the ISR, and it died."""
+def test_follower_that_could_not_join_does_not_block_high_watermark(chaos_cluster: ChaosCluster) -> None:
+    """It had caught up, the high watermark waited for it, ZooKeeper did not take the ISR, and it died."""
     topic = chaos_cluster.create_topic("joining", 1)
     leader = chaos_cluster.leader(topic)
     follower, other = ((number + leader) % 3 for number in (1, 2))
@@ -134,8 +134,8 @@ def test_a_follower_that_could_not_join_does_not_hold_up_the_rest(chaos_cluster:
     chaos_cluster.healed(topic, 1)
 
 
-def test_who_is_elected_on_a_full_disk_leads_when_there_is_room(chaos_cluster: ChaosCluster) -> None:
-    """It could not note the epoch that began; the controller does not say again that it leads."""
+def test_leader_elected_on_full_disk_leads_once_there_is_room(chaos_cluster: ChaosCluster) -> None:
+    """It could not write its new epoch, and the controller does not send the request again."""
     topic = chaos_cluster.create_topic("full", 1)
     leader, elected = state(chaos_cluster, chaos_cluster.leader(topic), topic).replica_nodes[:2]
     with disk_full(chaos_cluster, elected, 0), killed(chaos_cluster, leader, 0):
@@ -144,7 +144,7 @@ def test_who_is_elected_on_a_full_disk_leads_when_there_is_room(chaos_cluster: C
     chaos_cluster.healed(topic, 1)
 
 
-def test_the_dead_do_not_stay_in_an_isr_until_their_session_ends(chaos_cluster: ChaosCluster) -> None:
+def test_dead_replica_leaves_isr_before_its_session_ends(chaos_cluster: ChaosCluster) -> None:
     """A leader that did not know of a death yet added the dead replica to the ISR, unknown to the controller.
 
     The high watermark then waited for the end of a session.
@@ -166,7 +166,7 @@ def test_the_dead_do_not_stay_in_an_isr_until_their_session_ends(chaos_cluster: 
     chaos_cluster.healed(topic, 1)
 
 
-def test_what_a_controller_says_late_takes_nobody_out_of_the_isr(chaos_cluster: ChaosCluster) -> None:
+def test_late_request_removes_no_isr_member(chaos_cluster: ChaosCluster) -> None:
     """A new controller has read an ISR; the leader adds a follower to it; then it gets the ISR that was read.
 
     The follower may be elected, so the high watermark must wait for it all the same.
@@ -175,13 +175,13 @@ def test_what_a_controller_says_late_takes_nobody_out_of_the_isr(chaos_cluster: 
     leader, controller = chaos_cluster.leader(topic), chaos_cluster.controller()
     follower, other = ((number + leader) % 3 for number in (1, 2))
     with suspended(chaos_cluster, follower, 0):
-        tell(chaos_cluster, topic, controller, leader, [leader, other])
+        send_leader_and_isr(chaos_cluster, topic, controller, leader, [leader, other])
         assert put(chaos_cluster, leader, topic, 1000) == TIMED_OUT, "acks=all must wait for who is in the ISR"
     chaos_cluster.healed(topic, 1)
 
 
-def tell(chaos_cluster: ChaosCluster, topic: str, controller: int, leader: int, isr: list[int]) -> None:
-    """LeaderAndIsr as from the controller, in the leader epoch of now."""
+def send_leader_and_isr(chaos_cluster: ChaosCluster, topic: str, controller: int, leader: int, isr: list[int]) -> None:
+    """Send LeaderAndIsr as the controller does, in the present leader epoch."""
     request = interbroker.message_class("LeaderAndIsrRequest")
     row, epoch = state(chaos_cluster, leader, topic), int(node(chaos_cluster, "/controller_epoch"))
     part = request.TopicState.PartitionState(

@@ -1,4 +1,4 @@
-"""Groups whose coordinator is lost: another broker goes on where it was, and no commit goes back."""
+"""Groups whose coordinator fails: another broker continues where it was, and no commit goes back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from ..harness.broker import Broker
 from ..harness.cluster import Cluster
 from ..harness.process import family, living, wait_until
-from .clients import Commits, Feed, Member, Onlooker, coordinator, make_topic, running
+from .clients import Commits, Feed, Member, Observer, coordinator, make_topic, running
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
@@ -43,27 +43,27 @@ def in_sync(cluster: Cluster) -> None:
         cluster.wait_isr(OFFSETS, partition, 3)
 
 
-def lose_the_coordinator(cluster: Cluster, group: str, onlooker: Onlooker, members: list[Member]) -> None:
+def kill_coordinator(cluster: Cluster, group: str, observer: Observer, members: list[Member]) -> None:
     """Kill it, wait until all members continue, start it again."""
-    victim, answers, before = coordinator(cluster, group), onlooker.answers, [len(one.seen) for one in members]
+    victim, answers, before = coordinator(cluster, group), observer.answers, [len(one.seen) for one in members]
     cluster.kill(victim)
     coordinator(cluster, group, other_than=victim)
-    wait_until(lambda: onlooker.answers > answers + 10, 60, "offsets told by another coordinator")
+    wait_until(lambda: observer.answers > answers + 10, 60, "offsets told by another coordinator")
     wait_until(lambda: all(len(one.seen) > n for one, n in zip(members, before, strict=True)), 60, "all to go on")
     cluster.restart(victim)
     in_sync(cluster)
 
 
-def test_a_group_goes_on_when_its_coordinators_are_killed(cluster: Cluster) -> None:
+def test_group_continues_when_its_coordinators_are_killed(cluster: Cluster) -> None:
     topic, group, commits = make_topic(cluster), "g", Commits()
     coordinator(cluster, group)
     in_sync(cluster)
-    feed, onlooker = Feed(cluster, topic), Onlooker(cluster, topic, group, commits)
+    feed, observer = Feed(cluster, topic), Observer(cluster, topic, group, commits)
     members = [Member(cluster, topic, group, commits) for _ in range(3)]
-    with running(feed, onlooker, *members):
+    with running(feed, observer, *members):
         wait_until(lambda: all(member.seen for member in members), 60, "all members to consume")
         for _ in range(3):
-            lose_the_coordinator(cluster, group, onlooker, members)
+            kill_coordinator(cluster, group, observer, members)
         feed.stop()
         wait_until(lambda: feed.acked <= set().union(*(one.seen for one in members)), 60, "everything to be seen")
     assert feed.acked
@@ -101,7 +101,7 @@ def committed(broker: Broker, group: str, topic: str) -> tuple[int, int]:
     return answer.error_code, answer.topics[0].partitions[0].committed_offset if answer.topics else -1
 
 
-def test_only_the_coordinator_answers_and_all_know_it(cluster: Cluster) -> None:
+def test_only_the_coordinator_answers_and_all_brokers_name_it(cluster: Cluster) -> None:
     topic, group = make_topic(cluster), "asked-everywhere"
     found = coordinator(cluster, group)
     assert {coordinator(cluster, group, of=[broker]) for broker in cluster.brokers} == {found}
@@ -125,8 +125,8 @@ def test_describe_by_any_broker(cluster: Cluster) -> None:
         assert group in broker.command(*asked, "--list").stdout.split()
 
 
-def test_a_coordinator_that_slept_commits_nothing(cluster: Cluster) -> None:
-    """It resumes with waiting clients before it learns that it was replaced."""
+def test_resumed_former_coordinator_commits_nothing(cluster: Cluster) -> None:
+    """It resumes with waiting clients before it learns that another broker coordinates."""
     topic, group = make_topic(cluster), "sleeper"
     sleeper = coordinator(cluster, group)
     in_sync(cluster)
@@ -150,7 +150,7 @@ def test_a_coordinator_that_slept_commits_nothing(cluster: Cluster) -> None:
     in_sync(cluster)
 
 
-def test_members_of_another_library(cluster: Cluster) -> None:
+def test_aiokafka_members(cluster: Cluster) -> None:
     aiokafka = pytest.importorskip("aiokafka")
     topic, group = make_topic(cluster), "aiokafka"
     coordinator(cluster, group)
@@ -186,7 +186,7 @@ def test_members_of_another_library(cluster: Cluster) -> None:
     assert not feed.errors
 
 
-def test_alone_nothing_is_made_or_committed_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_single_broker_creates_and_commits_nothing(tmp_path: Path) -> None:
     """Internal topics wait for as many brokers as they have replicas; commits for min.insync.replicas of them."""
     cluster = Cluster(tmp_path, min_insync_replicas=2, replica_lag_time_max_ms=3000)
     group = "waits"

@@ -1,4 +1,4 @@
-"""Which end of a controller process ends its broker's session with ZooKeeper, and which leaves it to a successor."""
+"""Which ends of a controller process end its broker's ZooKeeper session, and which keep it for the next process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
 
 
 def await_registered(broker: Broker, tree: ZooKeeperTree, times: int) -> Stat:
-    """Until controller processes have said so for the `times`-th time; its node."""
+    """Wait until controller processes have logged it for the `times`-th time; the node."""
     wait_until(lambda: broker.log.count("registered as broker 0") == times, 30, "it to be registered")
     stat = tree.exists(PATH)
     assert stat is not None
@@ -54,17 +54,17 @@ def terminate(broker: Broker) -> None:
 
 
 def confuse(broker: Broker) -> None:
-    """Say what no process says, which is an error in it that nothing catches."""
+    """Send an invalid message, which raises an error that nothing catches."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         client.connect(str(run_dir(broker.data_dir) / "controller.sock"))
         client.send(b"\x01?")
 
 
 @pytest.mark.parametrize("end", [terminate, confuse])
-def test_a_controller_process_that_ends_alone_leaves_the_session(
+def test_dead_controller_process_keeps_session(
     broker: Broker, tree: ZooKeeperTree, end: Callable[[Broker], None]
 ) -> None:
-    """Nobody elects other leaders for a broker that serves on; only the controller is replaced at once."""
+    """The broker goes on serving: no leaders are elected, only another controller at once."""
     registered = await_registered(broker, tree, 1)
     wait_until(lambda: tree.exists(znodes.CONTROLLER) is not None, 30, "it to be elected")
     (first,) = broker.pids("controller")
@@ -74,17 +74,15 @@ def test_a_controller_process_that_ends_alone_leaves_the_session(
     wait_until(lambda: (node := tree.exists(znodes.CONTROLLER)) and node.owner == registered.owner, 30, "an election")
 
 
-def test_a_broker_that_stops_ends_the_session(broker: Broker, tree: ZooKeeperTree) -> None:
+def test_stopped_broker_ends_session(broker: Broker, tree: ZooKeeperTree) -> None:
     await_registered(broker, tree, 1)
     broker.stop()
     assert tree.exists(PATH) is None
     assert not (run_dir(broker.data_dir) / SESSION_FILE).exists()
 
 
-def test_a_broker_whose_processes_are_all_told_to_stop_at_once_ends_the_session(
-    broker: Broker, tree: ZooKeeperTree
-) -> None:
-    """As a manager does that signals all of a service: the controller process may hear it before the broker drains."""
+def test_broker_ends_session_when_all_processes_get_sigterm(broker: Broker, tree: ZooKeeperTree) -> None:
+    """A service manager signals all processes: the controller process may stop before the broker drains."""
     await_registered(broker, tree, 1)
     supervisor, controller = (psutil.Process(broker.pids(role)[0]) for role in ("supervisor", "controller"))
     supervisor.suspend()

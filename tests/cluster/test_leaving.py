@@ -1,4 +1,4 @@
-"""A broker of a simulated cluster stops: its leadership moves, the role of controller too, and then it leaves."""
+"""A broker of a simulated cluster stops: leadership and the role of controller move, then it leaves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SERVED_S = 3.0  # for which a broker serves on once others lead what it led: its
 
 @pytest.fixture
 def started() -> Iterator[Callable[[int], Any]]:
-    """Makes a cluster of so many brokers that are all there; each leads a partition of `t`, and follows the others."""
+    """Makes a cluster of so many live brokers; each leads a partition of `t` and follows the others."""
     stack = ExitStack()
 
     def make(brokers: int) -> Any:
@@ -45,7 +45,7 @@ def pass_(cluster: Any, seconds: float) -> None:
 
 
 def wait(cluster: Any, true: Callable[[], Any], seconds: float) -> None:
-    """Until `true` is, by the simulated clock."""
+    """Run the simulated clock until `true` holds."""
     deadline = cluster.world.now + seconds
     while not true():
         assert cluster.world.now < deadline, f"not within {seconds} s"
@@ -67,7 +67,7 @@ def leaders(cluster: Any) -> list[int]:
 
 
 def serves_on(cluster: Any, broker: Any) -> list[str]:
-    """Have a broker take its time between `left` and its end, with its listener closed; gets "left" then."""
+    """Delay a broker's end after "left", with its listener closed; "left" is appended to the result."""
     said: list[str] = []
 
     def left() -> None:
@@ -81,7 +81,7 @@ def serves_on(cluster: Any, broker: Any) -> list[str]:
     return said
 
 
-def test_a_controller_that_leaves_is_elected_no_more(started: Callable[[int], Any]) -> None:
+def test_leaving_controller_is_not_elected_again(started: Callable[[int], Any]) -> None:
     cluster = started(3)
     before, broker = epoch(cluster), cluster.brokers[holder(cluster)]
     said = serves_on(cluster, broker)
@@ -94,8 +94,8 @@ def test_a_controller_that_leaves_is_elected_no_more(started: Callable[[int], An
     assert epoch(cluster) == before + 1
 
 
-def test_a_broker_that_leaves_leads_nothing_though_nobody_tells_it(started: Callable[[int], Any]) -> None:
-    """Its connections drain: those that wait for followers would wait until their requests time out."""
+def test_leaving_broker_leads_nothing_without_request(started: Callable[[int], Any]) -> None:
+    """Its connections drain: requests that wait for followers would wait until their timeout."""
     cluster = started(3)
     broker = cluster.brokers[holder(cluster)]
     said = serves_on(cluster, broker)
@@ -108,7 +108,7 @@ def test_a_broker_that_leaves_leads_nothing_though_nobody_tells_it(started: Call
     assert {one.state().state for one in led} == {slots.FOLLOWER}
 
 
-def test_a_broker_that_leaves_does_not_run_when_the_controller_dies(started: Callable[[int], Any]) -> None:
+def test_leaving_broker_is_no_candidate_when_controller_dies(started: Callable[[int], Any]) -> None:
     cluster = started(3)
     controller = cluster.brokers[holder(cluster)]
     leaving = next(one for one in cluster.brokers.values() if one is not controller)
@@ -122,7 +122,7 @@ def test_a_broker_that_leaves_does_not_run_when_the_controller_dies(started: Cal
     wait(cluster, lambda: leaders(cluster) == [other] * 3, 1.0)
 
 
-def test_a_broker_alone_asks_itself_and_nobody_waits(started: Callable[[int], Any]) -> None:
+def test_single_broker_leaves_at_once(started: Callable[[int], Any]) -> None:
     cluster = started(1)
     (broker,) = cluster.brokers.values()
     said = serves_on(cluster, broker)
@@ -132,7 +132,7 @@ def test_a_broker_alone_asks_itself_and_nobody_waits(started: Callable[[int], An
     assert holder(cluster) == -1, "it is not elected again"
 
 
-def test_the_last_one_stops_without_an_answer_after_so_many_tries(started: Callable[[int], Any]) -> None:
+def test_last_broker_stops_after_all_retries(started: Callable[[int], Any]) -> None:
     """Its partitions are replicated, and no other replica can lead them."""
     cluster = started(3)
     *others, last = cluster.brokers.values()
@@ -161,8 +161,8 @@ def test_all_stop_at_once(started: Callable[[int], Any]) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_process_that_dies_is_followed_by_one_that_leaves(started: Callable[[int], Any], begun: bool) -> None:
-    """The controller process of the stopping broker, before or after it knows."""
+def test_killed_controller_process_of_leaving_broker(started: Callable[[int], Any], begun: bool) -> None:
+    """The controller process of the stopping broker dies, before or after it has the order to leave."""
     cluster = started(3)
     broker = next(one for one in cluster.brokers.values() if one.number != holder(cluster))
     said = serves_on(cluster, broker)

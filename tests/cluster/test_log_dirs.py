@@ -1,4 +1,4 @@
-"""A broker of a cluster loses one of two log directories: others lead what was there, it serves on with the rest."""
+"""A broker of a cluster loses one of two log directories: others lead those partitions, it serves the rest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.tim
 
 
 class Disks:
-    """Three brokers with the log directories `data` and `two` each; `two` of any can be broken."""
+    """Three brokers with the log directories `data` and `two` each; `two` of any can fail."""
 
     def __init__(self, folder: Path) -> None:
         self.cluster = Cluster(folder, replica_lag_time_max_ms=3000, leader_imbalance_check_interval_seconds=1)
@@ -45,7 +45,7 @@ class Disks:
         return broker.folder / "faults.json"
 
     def break_(self, broker: Broker, *calls: str, under: Path | None = None) -> None:
-        """From now on these system calls fail under `two`, or `under`."""
+        """From now on these system calls fail below `two`, or below `under`."""
         fail(self._faults(broker), under or self.two(broker), calls)
 
     def mend(self, broker: Broker) -> None:
@@ -75,7 +75,7 @@ def rows(cluster: Cluster, topic: str) -> list[Any]:
 
 
 def which(cluster: Cluster, topic: str, true: Callable[[Any], bool]) -> set[int]:
-    """The partitions of which `true` is."""
+    """The partitions for which `true` holds."""
     return {row.partition_index for row in rows(cluster, topic) if true(row)}
 
 
@@ -84,12 +84,12 @@ def offline(cluster: Cluster, topic: str, broker: int) -> set[int]:
 
 
 def errors_of_dirs(broker: Broker) -> list[int]:
-    """By DescribeLogDirs."""
+    """The error codes of DescribeLogDirs."""
     with broker.wire() as wire:
         return [one.error_code for one in wire.call(message("DescribeLogDirsRequest")[3](topics=None)).results]
 
 
-def test_others_lead_what_was_in_a_directory_that_failed(disks: Disks, tree: ZooKeeperTree) -> None:
+def test_other_brokers_lead_partitions_of_failed_dir(disks: Disks, tree: ZooKeeperTree) -> None:
     cluster = disks.cluster
     victim, topic = cluster.broker(1), make_topic(cluster, PARTITIONS)
     for index in range(PARTITIONS):
@@ -125,8 +125,8 @@ def test_others_lead_what_was_in_a_directory_that_failed(disks: Disks, tree: Zoo
     assert commits.faults == []
 
 
-def test_a_directory_that_is_broken_at_start(disks: Disks) -> None:
-    """Its partitions are offline, not empty; the new controller learns it as the old one did."""
+def test_log_dir_that_fails_at_start(disks: Disks) -> None:
+    """Its partitions are offline, not empty; a new controller learns that as the former one did."""
     cluster = disks.cluster
     victim, topic = cluster.broker(2), make_topic(cluster, PARTITIONS)
     for index in range(PARTITIONS):
@@ -150,7 +150,7 @@ def test_a_directory_that_is_broken_at_start(disks: Disks) -> None:
         cluster.wait_isr(topic, index, 3)
 
 
-def test_a_broker_without_any_directory_stops(disks: Disks) -> None:
+def test_broker_without_log_dir_stops(disks: Disks) -> None:
     cluster = disks.cluster
     victim, topic = cluster.broker(0), make_topic(cluster, PARTITIONS)
     for index in range(PARTITIONS):
@@ -169,8 +169,8 @@ def test_a_broker_without_any_directory_stops(disks: Disks) -> None:
     assert 0 not in {row.leader_id for row in rows(cluster, topic)}
 
 
-def test_a_new_log_goes_where_it_can_be_made(disks: Disks) -> None:
-    """That its directory has failed shows when it is to be made there."""
+def test_new_log_goes_to_a_working_dir(disks: Disks) -> None:
+    """The broker finds the failure when it creates the log."""
     cluster = disks.cluster
     victim = cluster.broker(1)
     disks.break_(victim, "open")
@@ -182,8 +182,8 @@ def test_a_new_log_goes_where_it_can_be_made(disks: Disks) -> None:
     assert not offline(cluster, topic, 1)
 
 
-def test_the_coordinator_of_a_group_loses_its_directory(disks: Disks) -> None:
-    """Its offsets are elsewhere too: another broker coordinates, and no commit goes back."""
+def test_coordinator_loses_its_log_dir(disks: Disks) -> None:
+    """Another broker with a replica of the offsets coordinates, and no commit goes back."""
     cluster = disks.cluster
     topic = make_topic(cluster, 1)
     commits = Commits()
@@ -195,7 +195,7 @@ def test_the_coordinator_of_a_group_loses_its_directory(disks: Disks) -> None:
         victim = next(
             broker
             for number, broker in enumerate(cluster.brokers)
-            if which(cluster, "__consumer_offsets", lambda row, n=number: row.leader_id == n) & offsets[broker.port]  # type: ignore[misc]
+            if which(cluster, "__consumer_offsets", lambda row, n=number: row.leader_id == n) & offsets[broker.port]  # type: ignore[misc]  # a default in a lambda
         )
         disks.break_(victim, "pwritev", "pwrite", "fsync")
         number = victim.properties["broker.id"]
@@ -210,7 +210,7 @@ def test_the_coordinator_of_a_group_loses_its_directory(disks: Disks) -> None:
 
 
 def test_two_logs_of_a_partition_are_refused(disks: Disks, tree: ZooKeeperTree) -> None:
-    """It moved away while its directory had failed, and came back. Kafka does not choose between the two either."""
+    """The log moved while its directory had failed, and that returned. Kafka does not choose either."""
     cluster = disks.cluster
     victim, topic = cluster.broker(1), make_topic(cluster, PARTITIONS)
     for index in range(PARTITIONS):
@@ -235,7 +235,7 @@ def test_two_logs_of_a_partition_are_refused(disks: Disks, tree: ZooKeeperTree) 
 
 
 def move(tree: ZooKeeperTree, topic: str, index: int, replicas: list[int]) -> None:
-    """As Kafka's tools did before 2.4."""
+    """Reassign as Kafka's tools did before 2.4."""
     row = {"topic": topic, "partition": index, "replicas": replicas}
     tree.create(znodes.REASSIGN_PARTITIONS, znodes.to_json({"version": 1, "partitions": [row]}))
     path = znodes.topic_path(topic)
@@ -243,8 +243,8 @@ def move(tree: ZooKeeperTree, topic: str, index: int, replicas: list[int]) -> No
     wait_until(lambda: znodes.decode_topic(tree.get(path)[0]).replicas[index] == replicas, 30, "the move")
 
 
-def test_a_broker_of_a_cluster_starts_without_its_first_log_directory(tmp_path: Path) -> None:
-    """All that it must have of its own is in ZooKeeper and in its run directory."""
+def test_broker_starts_without_its_first_log_dir(tmp_path: Path) -> None:
+    """What it needs of its own is in ZooKeeper and in its run directory."""
     bad, good = tmp_path / "bad", tmp_path / "good"
     bad.touch()
     with Cluster(tmp_path, brokers=1, log_dirs=f"{bad},{good}") as cluster:

@@ -1,4 +1,4 @@
-"""Nonsense in ZooKeeper, written by tools or people: it costs the topic or broker that it speaks of, and no process."""
+"""Malformed znodes, written by tools or people: they disable their topic or broker, and no process fails."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ nonsense = st.recursive(
 
 
 @given(nonsense)
-def test_what_makes_no_sense_is_malformed_and_nothing_else(value: Any) -> None:
+def test_decoders_raise_only_malformed_node(value: Any) -> None:
     for decode in DECODERS:
         try:
             decode(json.dumps(value).encode())
@@ -49,7 +49,7 @@ def test_what_makes_no_sense_is_malformed_and_nothing_else(value: Any) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b"null", b"7", b"Infinity"])
-def test_what_is_no_json_either(data: bytes) -> None:
+def test_invalid_json_is_malformed(data: bytes) -> None:
     for decode in DECODERS:
         if data or decode is not znodes.decode_config:
             with pytest.raises(MalformedNode):
@@ -76,14 +76,14 @@ STATE = '{"controller_epoch":1,"leader":%s,"version":1,"leader_epoch":%s,"isr":%
         '{"0":[]}',
     ],
 )
-def test_partitions_that_cannot_be(partitions: str) -> None:
+def test_invalid_partitions_are_malformed(partitions: str) -> None:
     with pytest.raises(MalformedNode):
         znodes.decode_topic((TOPIC % partitions).encode())
     assert znodes.decode_topic((TOPIC % '{"0":[0]}').encode()).replicas == {0: [0]}
 
 
 @pytest.mark.parametrize("state", [('"0"', 0, [0]), (0, "true", [0]), (0, 0, '"00"'), (0, 1 << 31, [0]), (-2, 0, [0])])
-def test_states_that_cannot_be(state: tuple[Any, ...]) -> None:
+def test_invalid_states_are_malformed(state: tuple[Any, ...]) -> None:
     with pytest.raises(MalformedNode):
         znodes.decode_state((STATE % state).encode())
 
@@ -100,7 +100,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 
 
 def litter(tree: ZooKeeperTree, mark: str) -> None:
-    """Nonsense wherever a broker looks."""
+    """Write malformed nodes at every path that a broker reads."""
     texts = [b"", b"{", b"[1]", b'"x"', (TOPIC % '{"-1":[0]}').encode(), (TOPIC % '{"0":["a"]}').encode()]
     for number, text in enumerate(texts):
         tree.create(f"{znodes.TOPICS}/bad{mark}{number}", text)
@@ -126,8 +126,8 @@ def litter(tree: ZooKeeperTree, mark: str) -> None:
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(180)
-def test_a_broker_among_nonsense(zookeeper: ZooKeeper, tmp_path: Path) -> None:
-    """It starts there, is elected, makes topics, and goes on when there is more."""
+def test_broker_runs_with_malformed_nodes(zookeeper: ZooKeeper, tmp_path: Path) -> None:
+    """It starts, is elected, creates topics, and continues when more malformed nodes appear."""
     broker = Broker(tmp_path, broker_id=0, zookeeper_connect=zookeeper.connect, odradek_workers=1)
     tree = ZooKeeperTree(zookeeper.connect)
     try:

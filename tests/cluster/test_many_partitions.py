@@ -36,7 +36,7 @@ def decoded(controller: ControllerHarness, token: int, name: str, version: int) 
 
 
 def created(controller: ControllerHarness, token: int) -> int:
-    """The error code."""
+    """The error code of the creation."""
     return int(decoded(controller, token, "CreateTopicsResponse", 7).topics[0].error_code)
 
 
@@ -51,7 +51,7 @@ def added(controller: ControllerHarness, token: int) -> int:
 
 
 def is_whole(controller: ControllerHarness, name: str, partitions: int) -> None:
-    """All are published, each with a log that is led, in a slot of its own."""
+    """Whether all partitions are published, each with a led log in a slot of its own."""
     rows = controller.snapshot().topics[name].partitions
     assert len(rows) == partitions
     states = [controller.shared.slots[row.slot].state() for row in rows]
@@ -64,7 +64,7 @@ def is_whole(controller: ControllerHarness, name: str, partitions: int) -> None:
         assert Path(controller.data_dir, f"{name}-{index}", f"{0:020d}.log").exists()
 
 
-def test_others_are_served_meanwhile(controller: ControllerHarness) -> None:
+def test_other_requests_are_served_meanwhile(controller: ControllerHarness) -> None:
     big = controller.send(create_request("big", MANY))
     again = controller.send(create_request("big", 1))
     small = controller.send(create_request("small"))
@@ -80,7 +80,7 @@ def test_others_are_served_meanwhile(controller: ControllerHarness) -> None:
     is_whole(controller, "big", MANY)
 
 
-def test_more_partitions_are_shown_when_all_are_there(controller: ControllerHarness) -> None:
+def test_added_partitions_are_published_together(controller: ControllerHarness) -> None:
     controller.create("t", 2)
     first, second = controller.send(more("t", SOME)), controller.send(more("t", SOME + 1))
     small = controller.send(create_request("small"))
@@ -92,7 +92,7 @@ def test_more_partitions_are_shown_when_all_are_there(controller: ControllerHarn
     is_whole(controller, "t", SOME + 1)
 
 
-def test_a_topic_is_deleted_while_it_is_made(controller: ControllerHarness) -> None:
+def test_topic_is_deleted_during_creation(controller: ControllerHarness) -> None:
     big = controller.send(create_request("big", SOME))
     assert [row.error_code for row in controller.delete("big")] == [0]
     assert created(controller, big) == UNKNOWN_TOPIC
@@ -103,8 +103,8 @@ def test_a_topic_is_deleted_while_it_is_made(controller: ControllerHarness) -> N
 
 
 @pytest.mark.parametrize("reboot", [False, True])
-def test_the_controller_dies_in_the_middle(controller: ControllerHarness, reboot: bool) -> None:
-    """What was asked for is in the tree: its successor makes what is missing."""
+def test_controller_dies_during_creation(controller: ControllerHarness, reboot: bool) -> None:
+    """The tree has what was requested: the next controller creates what is missing."""
     controller.create("t", 2)
     big, grown = controller.send(create_request("big", SOME)), controller.send(more("t", SOME // 2))
     small = controller.send(create_request("small"))

@@ -1,4 +1,4 @@
-"""A request for thousands of partitions in a cluster: its controller serves others while it makes its own replicas."""
+"""A request for thousands of partitions in a cluster: its controller serves others meanwhile."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shown(wire: Wire, name: str) -> int:
     return len(rows)
 
 
-def test_others_are_served_meanwhile(tmp_path: Path) -> None:
+def test_other_requests_are_served_meanwhile(tmp_path: Path) -> None:
     with Cluster(tmp_path, 1) as cluster:
         broker = cluster.broker(0)
         with broker.wire(SECONDS) as busy, broker.wire(SECONDS) as other:

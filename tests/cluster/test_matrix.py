@@ -1,9 +1,9 @@
-"""Faults under load × leader or controller × how producers produce: what Apache Kafka's own replication test combines.
+"""Faults under load × leader or controller × kinds of producers, as in Apache Kafka's own replication test.
 
 Three partitions of factor 3, `min.insync.replicas` 2, as there. Each fault is done under six producers at once, one for
 each of acks=all idempotent, acks=all once, acks=1 once, without compression and with lz4: each counts as a combination.
 A group of two commits meanwhile, a reader follows; then all is read and all replicas are compared. `make test` runs
-two faults, 12 combinations; the long run all.
+two faults, 12 combinations; the long run all, also with each protocol and mechanism between brokers.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ STRUCK = {  # seconds
     "SIGTERM": 1, "SIGKILL": 1, "SIGSTOP": 3, "kill of the worker": 1, "kill of the controller": 1,
     "kill of the replicator": 1, "session closed": 2, "ZooKeeper killed": 2,
 }  # fmt: skip
+BETWEEN = (  # brokers; clients come over SASL_SSL, with exactly the ACLs that they need
+    "SSL", "SASL_PLAINTEXT/PLAIN", "SASL_PLAINTEXT/SCRAM-SHA-256", "SASL_SSL/PLAIN", "SASL_SSL/SCRAM-SHA-512",
+)  # fmt: skip
+SECURED = [pytest.param(between, marks=pytest.mark.long) for between in BETWEEN]
 SAMPLE = [("SIGKILL", LEADER), ("five of SIGTERM", CONTROLLER)]
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module")
-def chaos_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosCluster]:
-    """One for all combinations; at its end every data directory passes `odradek check`."""
-    with ChaosCluster(tmp_path_factory.mktemp("matrix")) as made:
+@pytest.fixture(scope="module", params=[pytest.param(None, id="plain"), *SECURED])
+def chaos_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosCluster]:
+    """One cluster for all combinations; at its end every data directory passes `odradek check`."""
+    with ChaosCluster(tmp_path_factory.mktemp("matrix"), 3, request.param) as made:
         yield made
         assert made.check() == []
 
 
 def combinations() -> list[object]:
-    """Each fault with each target; what is no sample is long."""
+    """Each fault with each target; all but a sample are marked long."""
     names = [*STRUCK, *(f"five of {name}" for name in BOUNCED)]
     every = [(name, whose) for name in names for whose in TARGETS]
     return [pytest.param(*one, marks=[] if one in SAMPLE else [pytest.mark.long]) for one in every]
@@ -46,7 +50,7 @@ def combinations() -> list[object]:
 
 @pytest.mark.parametrize(("name", "whose"), combinations())
 def test_fault(chaos_cluster: ChaosCluster, name: str, whose: str) -> None:
-    """Records acknowledged with acks=all are neither lost, duplicated nor reordered; all replicas are the same."""
+    """Records acknowledged with acks=all are neither lost, duplicated nor reordered; all replicas are equal."""
     world, rng = World(chaos_cluster), random.Random(0)
     with world.running():
         if name.startswith("five of "):

@@ -37,7 +37,7 @@ def code(wire: Wire, name: str) -> int:
     return int(wire.call(metadata(4, name)).topics[0].error_code)
 
 
-def test_what_one_connection_changes_all_others_see_at_once(wires: list[Wire]) -> None:
+def test_change_is_visible_on_all_connections_at_once(wires: list[Wire]) -> None:
     delete = message("DeleteTopicsRequest")[5](topic_names=["seen"], timeout_ms=30_000)
     for turn in range(4):
         actor = wires[turn % CONNECTIONS]
@@ -50,7 +50,7 @@ def test_what_one_connection_changes_all_others_see_at_once(wires: list[Wire]) -
         assert [code(wire, "seen") for wire in wires] == [errors.UNKNOWN_TOPIC_OR_PARTITION] * CONNECTIONS
 
 
-def test_configs_are_the_same_on_every_connection(wires: list[Wire]) -> None:
+def test_configs_are_equal_on_every_connection(wires: list[Wire]) -> None:
     wires[0].call(create_request("configured"))
     alter = message("IncrementalAlterConfigsRequest")
     kind = alter.AlterConfigsResource
@@ -67,7 +67,7 @@ def test_configs_are_the_same_on_every_connection(wires: list[Wire]) -> None:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_topics_are_made_when_asked_for_and_allowed(wires: list[Wire], version: int) -> None:
+def test_topics_are_created_automatically_if_allowed(wires: list[Wire], version: int) -> None:
     name = f"auto-{version}"
     if version >= 4:
         assert code(wires[0], name) == errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -81,12 +81,12 @@ def test_topics_are_made_when_asked_for_and_allowed(wires: list[Wire], version: 
     assert [code(wire, name) for wire in wires] == [0] * CONNECTIONS
 
 
-def test_names_that_cannot_be_are_told_so(wires: list[Wire]) -> None:
+def test_invalid_topic_names_are_refused(wires: list[Wire]) -> None:
     response = wires[0].call(metadata(9, "not a name", create=True))
     assert response.topics[0].error_code == errors.INVALID_TOPIC_EXCEPTION
 
 
-def test_an_equal_question_gets_an_equal_answer_until_something_changes(wires: list[Wire]) -> None:
+def test_equal_requests_get_equal_answers_until_a_change(wires: list[Wire]) -> None:
     wires[0].call(create_request("cached"))
     answers = [str(wire.call(metadata(9, "cached"))) for wire in wires for _ in range(3)]
     assert len(set(answers)) == 1

@@ -34,7 +34,7 @@ PATIENCE_S = 120
 
 
 class Scene:
-    """`leader` leads, `former` has led before and is preferred, `copy` only follows; `controller` is the controller."""
+    """`leader` leads, `former` led before and is preferred, `copy` only follows; `controller` is the controller."""
 
     def __init__(self, chaos_cluster: ChaosCluster, tree: ZooKeeperTree) -> None:
         self.chaos_cluster = chaos_cluster
@@ -45,26 +45,26 @@ class Scene:
     # -- looking
 
     def state(self) -> PartitionState:
-        """What the controller has decided."""
+        """The state node of the partition."""
         return znodes.decode_state(self._tree.get(znodes.state_path(TOPIC, 0))[0])
 
     def folder(self, broker: int) -> Path:
         return self.chaos_cluster.data(broker) / f"{TOPIC}-0"
 
     def end(self, broker: int) -> int:
-        """The end of a broker's log, by its files."""
+        """The log end of a broker, by its files."""
         return max((one.last + 1 for one in batches(self.folder(broker), 1 << 60)), default=0)
 
     def await_end(self, broker: int, end: int) -> None:
         wait_until(lambda: self.end(broker) == end, PATIENCE_S, f"the log of broker {broker} to end at {end}")
 
     def await_state(self, leader: int, isr: set[int]) -> int:
-        """Until the tree says so; the leader epoch."""
+        """Wait until the tree has that state; the leader epoch."""
         wait_until(lambda: (self.state().leader, {*self.state().isr}) == (leader, isr), PATIENCE_S, f"{leader} to lead")
         return self.state().leader_epoch
 
     def leads(self, broker: int, epoch: int) -> bool:
-        """Whether a broker says it leads in an epoch, or the next: a controller may begin one (decisions.lives)."""
+        """Whether a broker leads in an epoch or a later one: a controller may begin one (decisions.broker_epochs)."""
         answer = self.chaos_cluster.metadata(broker, TOPIC)
         rows = answer.topics[0].partitions if answer is not None else []
         return [(row.leader_id, row.leader_epoch >= epoch) for row in rows] == [(broker, True)]
@@ -72,7 +72,7 @@ class Scene:
     # -- doing
 
     def make(self) -> None:
-        """The topic; who leads it is not who is preferred to."""
+        """Create the topic with another leader than the preferred one."""
         first = [self.leader, self.former, self.copy]
         with self.chaos_cluster.broker(self.controller).wire() as wire:
             assert admin_requests.create(wire, TOPIC, {0: first}) == [0]
@@ -88,7 +88,7 @@ class Scene:
         assert self.state().leader == self.leader
 
     def cut(self, broker: int, other: int) -> Any:
-        """Nothing goes between two brokers, by rules on the host of the first."""
+        """Drop all packets between two brokers, by rules on the host of the first."""
         return self.chaos_cluster.network.cut(broker, self.chaos_cluster.network.address(other))
 
     def replace_controller(self) -> None:
@@ -98,7 +98,7 @@ class Scene:
 
     @contextmanager
     def stalled_controller(self, broker: int) -> Iterator[None]:
-        """The process is stopped, for less than its session lasts, and so is the supervisor, which would end it."""
+        """Stop the controller process for less than its session lasts, and the supervisor, which would kill it."""
         one = self.chaos_cluster.broker(broker)
         stopped = [psutil.Process(pid) for pid in (*one.pids("supervisor"), *one.pids("controller"))]
         for process in stopped:
@@ -128,7 +128,7 @@ def fill(wire: Wire) -> None:
 
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(400)
-def test_a_leader_that_missed_an_epoch_acknowledges_nothing_that_only_it_has(scene: Scene) -> None:
+def test_leader_that_missed_an_epoch_acknowledges_no_record_of_its_own(scene: Scene) -> None:
     chaos_cluster, leader, former, copy = scene.chaos_cluster, scene.leader, scene.former, scene.copy
     scene.make()
     with ExitStack() as cuts, chaos_cluster.broker(leader).wire(PATIENCE_S) as wire:

@@ -1,4 +1,4 @@
-"""An Odradek broker in a cluster of Apache Kafka 3.9.1 on ZooKeeper: it follows, is in sync, and leads when it must."""
+"""An Odradek broker in a cluster of Apache Kafka 3.9.1 on ZooKeeper: it follows, joins the ISR, and leads."""
 
 from __future__ import annotations
 

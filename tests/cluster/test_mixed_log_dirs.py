@@ -73,7 +73,7 @@ class Mixed:
         wait_until(lambda: self.led_by(replicas[0]) == set(range(PARTITIONS)), 30, "leaders")
 
     def break_(self, broker: int) -> set[int]:
-        """Its second directory; the partitions there."""
+        """Fail its second directory; the partitions in it."""
         lost = {int(path.name.rpartition("-")[2]) for path in self.two[broker].glob("t-[0-9]")}
         if broker == KAFKA:
             self.two[KAFKA].rename(self.two[KAFKA].with_name("gone"))
@@ -94,7 +94,7 @@ class Mixed:
         return {index for index, state in enumerate(self.states()) if broker in state.isr}
 
     def produce(self) -> list[Any]:
-        """A record into each partition; the errors."""
+        """Produce a record to each partition; the error codes."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "message.timeout.ms": 60_000})
         errors: list[Any] = []
         for index in range(PARTITIONS):
@@ -112,7 +112,7 @@ def mixed(tmp_path: Path) -> Iterator[Mixed]:
         made.close()
 
 
-def test_kafkas_controller_hears_of_our_directory(mixed: Mixed) -> None:
+def test_kafkas_controller_learns_of_our_failed_dir(mixed: Mixed) -> None:
     mixed.start(mixed.kafka, mixed.ours)
     mixed.make_topic(OURS, KAFKA)
     assert mixed.produce() == []
@@ -123,7 +123,7 @@ def test_kafkas_controller_hears_of_our_directory(mixed: Mixed) -> None:
     assert mixed.in_sync(OURS) == mixed.led_by(OURS) == set(range(PARTITIONS)) - lost
 
 
-def test_our_controller_hears_of_kafkas_directory(mixed: Mixed) -> None:
+def test_our_controller_learns_of_kafkas_failed_dir(mixed: Mixed) -> None:
     mixed.start(mixed.ours, mixed.kafka)
     assert znodes.decode_controller(mixed.tree.get(znodes.CONTROLLER)[0]) == OURS
     mixed.make_topic(OURS, KAFKA)

@@ -1,4 +1,4 @@
-"""Replicas that are moved off a broker while it is down: it starts, their logs are put aside, their topics can go."""
+"""Replicas that are reassigned while a broker is down: it starts, their logs are strays, their topics can go."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def dirs(tmp_path: Path) -> Callable[[], PartitionDirs]:
     return lambda: PartitionDirs([str(data)], turns)
 
 
-def test_a_log_in_place_of_a_former_topics_begins_at_0(dirs: Callable[[], PartitionDirs]) -> None:
-    """What the checkpoints say is of the former topic: neither where this one begins, nor that it has records."""
+def test_log_of_recreated_topic_begins_at_0(dirs: Callable[[], PartitionDirs]) -> None:
+    """The checkpoints are those of the former topic: they are not valid for this log."""
     former = dirs()
     number = former.create("t", 0, OTHER)
     folder = former.log_dirs[number]
@@ -62,11 +62,11 @@ class Unreadable:
 
 
 @pytest.mark.parametrize("assigned", [[1, 2], [2, 3]])
-def test_a_directory_that_cannot_be_read_keeps_no_broker_from_starting(assigned: list[int]) -> None:
+def test_unreadable_dir_does_not_prevent_start(assigned: list[int]) -> None:
     view = View(1, "c")
     row = view.apply(PartitionUpdate("t", T, 0, 1, 2, 0, [2], 0, assigned))
     replicas = ReplicaManager.__new__(ReplicaManager)
-    replicas.view, replicas.dirs = view, Unreadable()  # type: ignore[assignment]
+    replicas.view, replicas.dirs = view, Unreadable()  # type: ignore[assignment]  # a test double
     assert replicas._is_found("t", 0, row, T)
 
 
@@ -79,7 +79,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(300)
-def test_a_broker_starts_whose_replicas_were_moved_while_it_was_down(cluster: Cluster, tree: ZooKeeperTree) -> None:
+def test_broker_starts_after_its_replicas_were_reassigned(cluster: Cluster, tree: ZooKeeperTree) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     make(admin, "t", "u")
     fill(cluster, "t", "u")
@@ -100,7 +100,7 @@ def test_a_broker_starts_whose_replicas_were_moved_while_it_was_down(cluster: Cl
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("meanwhile", ["moved back", "deleted", "made again"])
-def test_what_else_may_have_become_of_it_meanwhile(cluster: Cluster, tree: ZooKeeperTree, meanwhile: str) -> None:
+def test_broker_starts_after_changes_while_it_was_down(cluster: Cluster, tree: ZooKeeperTree, meanwhile: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     make(admin, "t")
     fill(cluster, "t")
@@ -129,7 +129,7 @@ def make(admin: AdminClient, *topics: str) -> None:
     for topic in topics:
         new = NewTopic(topic, 1, replica_assignment=[[0, 1, 2]])
         wait_until(
-            lambda new=new: admin.create_topics([new])[new.topic].exception(30) is None,  # type: ignore[misc]
+            lambda new=new: admin.create_topics([new])[new.topic].exception(30) is None,  # type: ignore[misc]  # a default in a lambda
             60,
             f"{topic} to be made",
         )
@@ -149,7 +149,7 @@ def fill(cluster: Cluster, *topics: str, count: int = 100) -> None:
 
 
 def move(tree: ZooKeeperTree, cluster: Cluster, brokers: list[int]) -> None:
-    """Assign t-0 to other brokers, and wait until it is."""
+    """Assign t-0 to other brokers, and wait until that is done."""
     rows = [{"topic": "t", "partition": 0, "replicas": brokers}]
     tree.create(znodes.REASSIGN_PARTITIONS, json.dumps({"version": 1, "partitions": rows}).encode())
     wait_until(lambda: set(replicas(cluster, "t")) == set(brokers), 60, f"t to be assigned to {brokers}")

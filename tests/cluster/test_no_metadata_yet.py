@@ -1,4 +1,4 @@
-"""A broker without metadata, as no controller that knows it is elected yet."""
+"""A broker without metadata, because no controller that knows it is elected yet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.tim
 
 @pytest.fixture
 def tree(zookeeper: ZooKeeper) -> Iterator[ZooKeeperTree]:
-    """Where another broker is the controller."""
+    """A tree in which another broker is the controller."""
     opened = ZooKeeperTree(zookeeper.connect)
     opened.create(znodes.CONTROLLER, znodes.encode_controller(ELSEWHERE, 0), ephemeral=True)
     yield opened
@@ -41,7 +41,7 @@ def broker(zookeeper: ZooKeeper, tree: ZooKeeperTree, tmp_path: Path) -> Iterato
         running.close()
 
 
-def test_it_names_itself_so_that_clients_ask_again(broker: Broker, tree: ZooKeeperTree) -> None:
+def test_broker_without_metadata_names_itself(broker: Broker, tree: ZooKeeperTree) -> None:
     """librdkafka that gets no brokers sends nothing more on that connection, and tries no other server."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     assert [*admin.list_topics(timeout=20).brokers] == [7]
@@ -49,8 +49,8 @@ def test_it_names_itself_so_that_clients_ask_again(broker: Broker, tree: ZooKeep
     wait_until(lambda: admin.list_topics(timeout=20).controller_id == 7, 30, "the same client to hear of a controller")
 
 
-def test_it_is_ready_when_it_has_been_told(zookeeper: ZooKeeper, tree: ZooKeeperTree, tmp_path: Path) -> None:
-    """An admin client of librdkafka that is told of no controller waits until its request times out."""
+def test_broker_is_ready_once_it_has_metadata(zookeeper: ZooKeeper, tree: ZooKeeperTree, tmp_path: Path) -> None:
+    """An admin client of librdkafka that gets no controller waits until its request times out."""
     broker = Broker(tmp_path / "broker", broker_id=7, zookeeper_connect=zookeeper.connect)
     try:
         broker.launch()

@@ -58,20 +58,20 @@ def registration(fields: dict[str, Any]) -> bytes:
 
 
 def again(*nodes: tuple[str, bytes]) -> list[str]:
-    """What Apache Kafka writes of each after reading it."""
+    """What Apache Kafka writes after it has read each node."""
     asked = "".join(f"{kind}\t{data.decode()}\n" for kind, data in nodes)
     return java.run("3.9.1", FACTS, input=asked.encode()).stdout.decode().splitlines()
 
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_kafka_finds_in_our_nodes_what_we_put_there() -> None:
+def test_kafka_reads_our_nodes() -> None:
     for (kind, data), theirs in zip(OURS.items(), again(*OURS.items()), strict=True):
         assert sorted_lists(json.loads(theirs)) == sorted_lists(json.loads(data)), kind
 
 
 def sorted_lists(node: dict[str, Any]) -> dict[str, Any]:
-    """The node without its time of writing, and its sets in order."""
+    """The node without its time of writing, and with sorted sets."""
     node.pop("timestamp", None)
     if isinstance(node.get("partitions"), list):
         node["partitions"].sort(key=str)
@@ -80,7 +80,16 @@ def sorted_lists(node: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_registrations_of_all_versions_mean_to_us_what_they_mean_to_kafka() -> None:
+def test_kafka_ignores_what_we_add_to_a_registration() -> None:
+    data = znodes.encode_broker(ENDS, PROTOCOLS, "r1", 5, "INTERNAL")
+    (theirs,) = again(("broker", data))
+    assert znodes.decode_broker(data) == BrokerNode(ENDS, PROTOCOLS, "r1", "INTERNAL")
+    assert znodes.decode_broker(theirs.encode()) == BrokerNode(ENDS, PROTOCOLS, "r1")
+
+
+@pytest.mark.live
+@pytest.mark.needs("java-3.9.1")
+def test_registrations_of_all_versions_decode_as_in_kafka() -> None:
     data = [registration(fields) for fields, _ in BROKERS]
     for mine, theirs in zip(data, again(*(("broker", one) for one in data)), strict=True):
         assert znodes.decode_broker(theirs.encode()) == znodes.decode_broker(mine)
@@ -101,7 +110,7 @@ def test_registrations(fields: dict[str, Any], node: BrokerNode) -> None:
 
 
 @pytest.mark.parametrize("bad", ["h:9092", "PLAINTEXT://h", "PLAINTEXT://h:x", ""])
-def test_an_endpoint_that_is_none(bad: str) -> None:
+def test_invalid_endpoint_is_refused(bad: str) -> None:
     with pytest.raises(ValueError, match="is not an endpoint"):
         znodes.decode_broker(registration({"version": 2, "host": None, "port": -1, "endpoints": [bad]}))
 
@@ -130,7 +139,7 @@ def test_notices() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"t", b"\xff", b"3", b"[]", b"{}", b"null", b'{"version":2,"entity_path":"x"}', b'{"partitions":[1]}']
 )
-def test_what_cannot_be_read_asks_for_nothing(data: bytes) -> None:
+def test_unreadable_notices_are_empty(data: bytes) -> None:
     assert notices.decode_partitions(data) == []
     assert notices.decode_reassignment(data) == {}
     assert notices.decode_log_dir_event(data) is None

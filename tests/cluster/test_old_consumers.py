@@ -63,18 +63,18 @@ class OldConsumer:
             )  # fmt: skip
 
     def values(self) -> list[str]:
-        """What it has printed so far; the last line may not be whole."""
+        """The values printed so far; the last line may be incomplete."""
         return self._printed.read_text().rpartition("\n")[0].split()
 
     def stop(self, how: int = signal.SIGTERM) -> None:
-        """SIGTERM has it commit and give its partitions back; SIGKILL leaves both to others."""
+        """SIGTERM commits and gives up the partitions; SIGKILL does neither."""
         if self.process.poll() is None:
             self.process.send_signal(how)
         self.process.wait(60)
 
 
 class Group:
-    """What ZooKeeper says of a group of old consumers."""
+    """ZooKeeper's nodes of a group of old consumers."""
 
     def __init__(self, tree: ZooKeeperTree, topic: str, name: str) -> None:
         self._tree = tree
@@ -94,18 +94,18 @@ class Group:
         return {index: claim.decode().rpartition("-")[0] for index, claim in claims.items() if claim}
 
     def shared_by(self, members: int) -> bool:
-        """Whether all partitions are claimed, by so many members."""
+        """Whether so many members have claimed all partitions."""
         owners = self.owners()
         return len(owners) == PARTITIONS and len(set(owners.values())) == members == len(self.members())
 
     def offsets(self) -> list[int]:
-        """What was committed of each partition; -1 for nothing."""
+        """The committed offset of each partition; -1 for none."""
         path = f"{self._path}/offsets/{self._topic}"
         return [int(self._tree.find(f"{path}/{index}") or b"-1") for index in range(PARTITIONS)]
 
 
 class World:
-    """A topic that numbers are sent to, and consumers that are to print all of them."""
+    """A topic that numbers are sent to, and consumers that must print all of them."""
 
     def __init__(self, cluster: Cluster, tree: ZooKeeperTree, folder: Path, group: str) -> None:
         self.cluster = cluster
@@ -117,7 +117,7 @@ class World:
         self._ends = [0] * PARTITIONS
 
     def send(self, count: int = 60) -> None:
-        """Numbers into all partitions, acknowledged."""
+        """Send numbers to all partitions, acknowledged."""
         producer = Producer({"bootstrap.servers": self.cluster.bootstrap, "acks": "all", "enable.idempotence": True})
         for number in range(len(self._sent), len(self._sent) + count):
             producer.produce(self.topic, b"%d" % number, partition=number % PARTITIONS)
@@ -126,19 +126,19 @@ class World:
         assert producer.flush(60) == 0
 
     def join(self, *words: str) -> OldConsumer:
-        """One more consumer in the group."""
+        """Add a consumer to the group."""
         self.consumers.append(OldConsumer(self.cluster, self._folder, self.topic, self._name, *words))
         return self.consumers[-1]
 
     def leave(self, consumer: OldConsumer, how: int = signal.SIGTERM) -> None:
-        """One fewer; what it has printed counts."""
+        """Remove a consumer; what it has printed counts."""
         consumer.stop(how)
 
     def await_shared(self, members: int) -> None:
         wait_until(lambda: self.group.shared_by(members), 60, f"all partitions owned by {members} members")
 
     def await_all(self) -> None:
-        """Until everything that was sent is printed, and committed."""
+        """Wait until everything that was sent is printed and committed."""
         printed = lambda: {value for one in self.consumers for value in one.values()}  # noqa: E731
         wait_until(lambda: printed() >= set(self._sent), 60, "everything to be consumed")
         assert printed() == set(self._sent)
@@ -180,8 +180,8 @@ def test_a_group_shares_partitions_and_keeps_its_offsets_in_zookeeper(
         assert len(third.values()) == 60, "it goes on where the others were"
 
 
-def test_it_goes_on_when_a_leader_is_killed(cluster: Cluster, tree: ZooKeeperTree, tmp_path: Path) -> None:
-    """A log of three: each broker leads a partition, so each loss is one of a leader and of what it is connected to."""
+def test_consumer_continues_when_a_leader_is_killed(cluster: Cluster, tree: ZooKeeperTree, tmp_path: Path) -> None:
+    """A log of three: each broker leads a partition, so each failure is one of a leader and of a connected broker."""
     with world(cluster, tree, tmp_path, "going-on") as old:
         old.send()
         only = old.join("--from-beginning")

@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools of ZooKeeper's time: they write znodes, and the elected controller does the rest.
+"""Apache Kafka's own tools that write to ZooKeeper: they write znodes, and the elected controller does the rest.
 
 Those of 0.8.2.2 know no topic ids: the controller adds them, and keeps the id of a topic that it knows.
 """
@@ -41,19 +41,19 @@ def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
 
 
 def tool(cluster: Cluster, name: str, *words: str) -> str:
-    """What an admin tool of the old version says."""
+    """The output of an admin tool of the old version."""
     done = java.run(VERSION, f"kafka.admin.{name}", "--zookeeper", cluster.zookeeper.connect, *words)
     return done.stdout.decode()
 
 
 def rows(cluster: Cluster, topic: str) -> dict[int, Any]:
-    """The partitions of a topic as Metadata has them, those without a leader left out."""
+    """A topic's partitions in Metadata, without those that have no leader."""
     found = cluster.metadata(topic).topics[0].partitions
     return {row.partition_index: row for row in found if row.leader_id >= 0}
 
 
 def send(cluster: Cluster, topic: str, partitions: int) -> None:
-    """RECORDS records to each partition, all acknowledged by all."""
+    """Send RECORDS records to each partition, with acks=all."""
     errors: list[Any] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     for number in range(RECORDS * partitions):
@@ -65,7 +65,7 @@ def send(cluster: Cluster, topic: str, partitions: int) -> None:
 
 
 def count(cluster: Cluster, topic: str, partition: int) -> int:
-    """How many records a partition has."""
+    """The number of records of a partition."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "counts"})
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
@@ -75,14 +75,14 @@ def count(cluster: Cluster, topic: str, partition: int) -> int:
 
 
 def make(cluster: Cluster, *words: str) -> str:
-    """A topic of two partitions and factor 3, when both are led."""
+    """Create a topic of two partitions and factor 3, and wait for the leaders."""
     name = unique("old")
     tool(cluster, "TopicCommand", "--create", "--topic", name, "--partitions", "2", "--replication-factor", "3", *words)
     wait_until(lambda: len(rows(cluster, name)) == 2, 30, f"leaders of {name}")
     return name
 
 
-def test_a_topic_that_they_make_is_one(cluster: Cluster, tree: ZooKeeperTree) -> None:
+def test_topic_of_old_tool_is_created(cluster: Cluster, tree: ZooKeeperTree) -> None:
     name = make(cluster, "--config", "retention.ms=7200000")
     node = znodes.decode_topic(tree.get(znodes.topic_path(name))[0])
     assert node.id is not None
@@ -92,8 +92,8 @@ def test_a_topic_that_they_make_is_one(cluster: Cluster, tree: ZooKeeperTree) ->
     assert "PartitionCount:2\tReplicationFactor:3\tConfigs:retention.ms=7200000" in described
 
 
-def test_more_partitions_leave_a_topic_its_records(cluster: Cluster, tree: ZooKeeperTree) -> None:
-    """They rewrite the node, without its id."""
+def test_added_partitions_keep_records(cluster: Cluster, tree: ZooKeeperTree) -> None:
+    """The tools rewrite the node without its id."""
     name = make(cluster)
     send(cluster, name, 2)
     before = znodes.decode_topic(tree.get(znodes.topic_path(name))[0]).id
@@ -104,7 +104,7 @@ def test_more_partitions_leave_a_topic_its_records(cluster: Cluster, tree: ZooKe
     assert [count(cluster, name, index) for index in range(4)] == [2 * RECORDS] * 2 + [RECORDS] * 2
 
 
-def test_configs_that_they_set_are_in_force(cluster: Cluster) -> None:
+def test_configs_of_old_tool_are_in_force(cluster: Cluster) -> None:
     from confluent_kafka.admin import AdminClient, ConfigResource
 
     name = make(cluster)
@@ -136,7 +136,7 @@ def test_partitions_move_and_leaders_are_elected(cluster: Cluster, tmp_path: Pat
     assert [count(cluster, name, index) for index in range(2)] == [RECORDS, RECORDS]
 
 
-def test_a_topic_that_they_delete_is_gone(cluster: Cluster, tree: ZooKeeperTree) -> None:
+def test_topic_is_deleted_by_old_tool(cluster: Cluster, tree: ZooKeeperTree) -> None:
     name = make(cluster)
     tool(cluster, "TopicCommand", "--delete", "--topic", name)
     wait_until(lambda: tree.exists(znodes.topic_path(name)) is None, 30, "the topic to go")
@@ -144,6 +144,6 @@ def test_a_topic_that_they_delete_is_gone(cluster: Cluster, tree: ZooKeeperTree)
     wait_until(lambda: not left(), 30, "its logs to go")
 
 
-def test_none_of_it_is_an_error_of_a_broker(cluster: Cluster) -> None:
+def test_no_broker_logs_an_error(cluster: Cluster) -> None:
     for broker in cluster.brokers:
         assert "Traceback" not in broker.log

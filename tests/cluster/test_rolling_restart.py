@@ -1,20 +1,18 @@
-"""Three brokers are restarted one by one under load: clients see nothing of it but retries, and the leaders return."""
+"""Three brokers restart one by one under load: clients see only retries, and the leaders return."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until
-from .clients import Commits, Feed, Member, make_topic, running
+from .clients import Commits, Feed, Member, make_topic, read_all, running
 from .replicas import differences
 
 PARTITIONS = 6
@@ -25,13 +23,13 @@ pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.tim
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """With leaders that go back to where they are preferred soon, not within Kafka's five minutes."""
+    """With an early preferred election, not within Kafka's five minutes."""
     with Cluster(tmp_path, leader_imbalance_check_interval_seconds=1) as started:
         yield started
 
 
 def preferred(tree: ZooKeeperTree, topic: str) -> list[int]:
-    """By partition, who is named first in the assignment."""
+    """By partition, the first replica of the assignment."""
     replicas = znodes.decode_topic(tree.get(znodes.topic_path(topic))[0]).replicas
     return [replicas[index][0] for index in range(PARTITIONS)]
 
@@ -41,35 +39,13 @@ def leaders(tree: ZooKeeperTree, topic: str) -> list[int]:
     return [znodes.decode_state(tree.get(path)[0]).leader for path in paths]
 
 
-def read_all(cluster: Cluster, topic: str) -> dict[int, list[int]]:
-    """The numbers in each partition, in the order of their offsets."""
-    consumer = Consumer({
-        "bootstrap.servers": cluster.bootstrap, "group.id": "all", "enable.partition.eof": True,
-        "enable.auto.commit": False,
-    })  # fmt: skip
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
-    found: dict[int, list[int]] = defaultdict(list)
-    ended: set[int] = set()
-    try:
-        while len(ended) < PARTITIONS:
-            message = consumer.poll(30)
-            assert message is not None, "nothing for 30 s"
-            if message.error():
-                ended.add(message.partition() or 0)
-            else:
-                found[message.partition() or 0].append(int(message.value() or b""))
-    finally:
-        consumer.close()
-    return found
-
-
 def controllers(tree: ZooKeeperTree) -> int:
-    """How many there have been so far."""
+    """The number of controllers so far."""
     return int(tree.get(znodes.CONTROLLER_EPOCH)[0])
 
 
 def load(feed: Feed) -> None:
-    """Until some more records are acknowledged."""
+    """Wait until some more records are acknowledged."""
     wanted = len(feed.acked) + LOADED
     wait_until(lambda: len(feed.acked) >= wanted, 60, "the load to go on")
 
@@ -97,9 +73,9 @@ def test_no_produce_fails_and_leaders_return(cluster: Cluster, tree: ZooKeeperTr
 
 
 def check(cluster: Cluster, topic: str, feed: Feed, member: Member) -> None:
-    """All that was acknowledged is there once and in order, everywhere; the group has missed nothing of it."""
+    """Every acknowledged record is there once and in order on all replicas; the group has missed none."""
     assert feed.errors == []
-    found = read_all(cluster, topic)
+    found = read_all(cluster, topic, PARTITIONS)
     for numbers in found.values():
         assert numbers == sorted(set(numbers))
     assert {number for numbers in found.values() for number in numbers} == feed.acked

@@ -29,14 +29,14 @@ def cluster() -> Iterator[Any]:
 
 
 def state_of(cluster: Any, broker: int) -> ClusterState:
-    """What a broker that starts has, over a session of its own."""
+    """What a starting broker has, over a session of its own."""
     state = ClusterState(cluster.zookeeper.connect(broker, lambda: None), broker)
     state.prepare(None)
     return state
 
 
 def at_the_same_time(one: ClusterState, other: ClusterState, reads: list[int], counted: list[int]) -> None:
-    """Whenever `one` has read how many starts there were, for the first times, `other` starts."""
+    """Start `other` each of the first times that `one` has read the number of starts."""
     get = one.tree.get
 
     def slow_get(path: str, watch: bool = False) -> Any:
@@ -47,10 +47,10 @@ def at_the_same_time(one: ClusterState, other: ClusterState, reads: list[int], c
                 reads.pop()
                 counted.append(other.count_start())
 
-    one.tree.get = slow_get  # type: ignore[method-assign]
+    one.tree.get = slow_get  # type: ignore[method-assign]  # a test double
 
 
-def test_two_that_start_at_the_same_time_get_numbers_of_their_own(cluster: Any) -> None:
+def test_concurrent_starts_get_different_numbers(cluster: Any) -> None:
     one, other = state_of(cluster, 1), state_of(cluster, 2)
     counted: list[int] = []
     at_the_same_time(one, other, [0, 0], counted)
@@ -58,14 +58,14 @@ def test_two_that_start_at_the_same_time_get_numbers_of_their_own(cluster: Any) 
     assert cluster.zookeeper.nodes[znodes.STARTS].data == b"3"
 
 
-def test_a_server_that_is_behind_gives_no_number_twice(cluster: Any) -> None:
+def test_lagging_zookeeper_server_repeats_no_number(cluster: Any) -> None:
     cluster.zookeeper.lag = 1000.0
     one, other = state_of(cluster, 1), state_of(cluster, 2)
     assert [one.count_start(), other.count_start(), one.count_start(), one.count_start()] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("version", "kept"), [(0, []), (1, [0])])
-def test_slots_that_no_snapshot_tells_of_are_free(cluster: Any, version: int, kept: list[int]) -> None:
+def test_slots_without_snapshot_are_free(cluster: Any, version: int, kept: list[int]) -> None:
     shared: Any = Shared(cluster.world, cluster.brokers[1], busy=0.0)
     assert SlotAllocator(shared, shared.locks, 1).open(RECOVERING)[0] == 0
     shared.metadata.version = version

@@ -1,4 +1,4 @@
-"""Replicas that were moved away, and topics that are no more or not the same, while a broker had their logs."""
+"""Logs of replicas that were moved away, and of topics that were deleted or recreated, while a broker was down."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOON_S = 20.0
 
 
 class Scene:
-    """A simulated cluster of three brokers in which nothing goes wrong of itself."""
+    """A simulated cluster of three brokers without faults of its own."""
 
     def __init__(self) -> None:
         self.history = History(3, unclean=False, brokers=3, aside=0.0)
@@ -44,7 +44,7 @@ class Scene:
             world.run(world.now + 0.1)
 
     def well(self) -> None:
-        """Everybody has what the tree says, and nothing else."""
+        """All brokers have exactly what the tree says."""
         self.until(lambda: not self.cluster.ill(), "it is well")
 
     def create(self, name: str, *replicas: list[int]) -> None:
@@ -56,7 +56,7 @@ class Scene:
         return sorted((one.topic, one.index) for one in self.cluster.brokers[broker].disk.all())
 
     def directory(self, broker: int) -> Directory:
-        """That of t-0."""
+        """The directory of t-0."""
         (found,) = (one for one in self.cluster.brokers[broker].disk.all() if (one.topic, one.index) == ("t", 0))
         return found
 
@@ -69,7 +69,7 @@ def scene() -> Iterator[Scene]:
         yield made
 
 
-def test_a_replica_that_is_moved_away_from_the_dead(scene: Scene) -> None:
+def test_replica_moved_off_a_dead_broker(scene: Scene) -> None:
     scene.create("t", [3, 1], [1, 3])
     dead = scene.cluster.brokers[3]
     dead.die("is killed")
@@ -82,7 +82,7 @@ def test_a_replica_that_is_moved_away_from_the_dead(scene: Scene) -> None:
     assert scene.logs(3) == []
 
 
-def test_a_topic_that_is_deleted_while_a_broker_is_away(scene: Scene) -> None:
+def test_topic_deleted_while_a_broker_is_down(scene: Scene) -> None:
     scene.create("t", [3, 1])
     scene.create("u", [3, 1])
     dead = scene.cluster.brokers[3]
@@ -94,8 +94,8 @@ def test_a_topic_that_is_deleted_while_a_broker_is_away(scene: Scene) -> None:
     assert scene.logs(3) == [("u", 0)]
 
 
-def test_what_waits_for_its_deletion_is_no_stray(scene: Scene) -> None:
-    """The broker that is back does not have it deleted before the others are back too."""
+def test_topic_with_pending_deletion_is_no_stray(scene: Scene) -> None:
+    """The returned broker does not delete it before the other brokers are back."""
     scene.create("t", [3, 2])
     for number in (2, 3):
         scene.cluster.brokers[number].die("is killed")
@@ -110,7 +110,7 @@ def test_what_waits_for_its_deletion_is_no_stray(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("replicas", [{0: [1, 2, 3]}, {0: [1]}, {0: [3, 2], 1: [2, 3]}])
-def test_a_topic_that_is_made_again_after_its_nodes_were_removed(scene: Scene, replicas: dict[int, list[int]]) -> None:
+def test_topic_recreated_after_its_nodes_were_removed(scene: Scene, replicas: dict[int, list[int]]) -> None:
     scene.create("t", [1, 2, 3], [3, 2, 1])
     lives = {number: broker.lives for number, broker in scene.cluster.brokers.items()}
     scene.cluster.remake_topic("t", replicas)
@@ -120,8 +120,8 @@ def test_a_topic_that_is_made_again_after_its_nodes_were_removed(scene: Scene, r
 
 
 @pytest.mark.parametrize("starts", ["none", "a broker", "all"])
-def test_a_topic_whose_node_makes_no_sense_is_no_stray(scene: Scene, starts: str) -> None:
-    """Its logs stay, whichever brokers start meanwhile, and are led again once the node is valid."""
+def test_topic_with_malformed_node_is_no_stray(scene: Scene, starts: str) -> None:
+    """Its logs stay, whichever brokers start meanwhile, and have leaders again once the node is valid."""
     scene.create("t", [3, 1], [1, 3])
     for _ in range(20):
         scene.cluster.produce("t", 0, 3, True)
@@ -150,8 +150,8 @@ def test_a_topic_whose_node_makes_no_sense_is_no_stray(scene: Scene, starts: str
     assert {number: directory.records for number, directory in logs.items()} == records
 
 
-def test_a_deletion_waits_until_the_topics_node_makes_sense(scene: Scene) -> None:
-    """No controller that cannot read it takes the mark away, and one that can again goes on."""
+def test_deletion_waits_for_valid_topic_node(scene: Scene) -> None:
+    """A controller that cannot decode the node keeps the mark; one that can continues the deletion."""
     scene.create("t", [3, 1], [1, 3])
     path, mark = znodes.topic_path("t"), f"{znodes.DELETE_TOPICS}/t"
     nodes = scene.cluster.zookeeper.nodes
@@ -172,8 +172,8 @@ def test_a_deletion_waits_until_the_topics_node_makes_sense(scene: Scene) -> Non
     assert scene.logs(3) == scene.logs(1) == []
 
 
-def test_a_topic_half_deleted_begins_no_other_life(scene: Scene) -> None:
-    """A controller died when the states had gone, the next one reads the topic's node only when a broker is away."""
+def test_half_deleted_topic_does_not_return(scene: Scene) -> None:
+    """A controller died after it deleted the states; the next one reads the topic's node while a broker is down."""
     scene.create("t", [3, 1], [1, 3])
     path, state, mark = znodes.topic_path("t"), znodes.state_path("t", 0), f"{znodes.DELETE_TOPICS}/t"
     nodes, brokers = scene.cluster.zookeeper.nodes, scene.cluster.brokers
@@ -194,7 +194,7 @@ def test_a_topic_half_deleted_begins_no_other_life(scene: Scene) -> None:
     assert scene.logs(3) == scene.logs(1) == []
 
 
-def test_a_known_topic_whose_node_makes_no_sense_any_more_is_led_on(scene: Scene) -> None:
+def test_known_topic_with_malformed_node_keeps_leader(scene: Scene) -> None:
     scene.create("t", [3, 1], [1, 3])
     brokers = scene.cluster.brokers
     controller = next(number for number, one in brokers.items() if one.is_elected)
@@ -206,8 +206,8 @@ def test_a_known_topic_whose_node_makes_no_sense_any_more_is_led_on(scene: Scene
     scene.until(lambda: scene.cluster.state("t", index).leader == other, "another leader")
 
 
-def test_a_topic_is_led_on_though_its_node_makes_no_sense_to_another_process(scene: Scene) -> None:
-    """The successor of a dead controller process reads everything again; the elected controller has nothing to send."""
+def test_topic_with_malformed_node_keeps_leader_after_process_restart(scene: Scene) -> None:
+    """The next controller process reads everything again; the elected controller has nothing to send."""
     scene.create("t", [3, 1], [1, 3])
     brokers, path = scene.cluster.brokers, znodes.topic_path("t")
     index, leader = next((index, leader) for index, leader in ((0, 3), (1, 1)) if not brokers[leader].is_elected)
@@ -232,7 +232,7 @@ class Slots:
         return iter(())
 
 
-def test_a_log_of_no_topic_is_put_aside_and_not_deleted(tmp_path: Path) -> None:
+def test_log_of_unknown_topic_is_renamed_to_stray(tmp_path: Path) -> None:
     data, turns = tmp_path / "data", CheckpointLocks(tmp_path)
     data.mkdir()
     dirs: Any = PartitionDirs([str(data)], turns)
@@ -250,8 +250,8 @@ def test_a_log_of_no_topic_is_put_aside_and_not_deleted(tmp_path: Path) -> None:
     assert sorted(name for name in left if not name.endswith(names.STRAY_DIR)) == ["b-0"]
 
 
-def test_what_is_on_a_broken_disk_is_no_obstacle_to_another_topic_of_its_name(tmp_path: Path) -> None:
-    """Nothing can be renamed there, and its log directory may not even be readable."""
+def test_stray_on_failed_disk_does_not_block_recreated_topic(tmp_path: Path) -> None:
+    """It cannot be renamed there, and its log directory may not even be readable."""
     data = [tmp_path / name for name in ("one", "two")]
     for folder in data:
         folder.mkdir()
@@ -266,7 +266,7 @@ def test_what_is_on_a_broken_disk_is_no_obstacle_to_another_topic_of_its_name(tm
 
 
 def test_a_directory_without_a_segment_is_removed(tmp_path: Path) -> None:
-    """What a full disk leaves of a replica that is made and moved away again: nothing to keep, and no log to check."""
+    """A full disk leaves it of a replica that is created and moved away again: there is no log to keep."""
     data = tmp_path / "data"
     (data / "t-0").mkdir(parents=True)
     replicas: Any = Slots(PartitionDirs([str(data)], CheckpointLocks(tmp_path)))
@@ -275,8 +275,8 @@ def test_a_directory_without_a_segment_is_removed(tmp_path: Path) -> None:
     assert left.name.startswith("t-0.") and left.name.endswith(names.DELETE_DIR)
 
 
-def test_a_metadata_log_of_krafts_is_no_stray(tmp_path: Path) -> None:
-    """It is no partition's: users and ACLs are kept there alone."""
+def test_kraft_metadata_log_is_no_stray(tmp_path: Path) -> None:
+    """It is no partition's: users and ACLs are stored only there."""
     (tmp_path / "__cluster_metadata-0").mkdir()
     replicas: Any = Slots(PartitionDirs([str(tmp_path)], CheckpointLocks(tmp_path)))
     set_aside_strays(replicas, [])

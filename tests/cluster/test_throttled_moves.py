@@ -39,7 +39,7 @@ SLOW = 50_000  # bytes a second
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A short window, so that no test is allowed more because the one before it has moved little."""
+    """A short window, so that no test gets budget that an earlier one left."""
     with Cluster(tmp_path_factory.mktemp("cluster"), odradek_workers=2, replication_quota_window_num=2) as running:
         yield running
 
@@ -50,7 +50,7 @@ def admin(cluster: Cluster) -> AdminClient:
 
 
 def make(admin: AdminClient, *brokers: int, **config: str) -> str:
-    """A topic of one partition with replicas on `brokers`, the first of which leads."""
+    """Create a topic of one partition with replicas on `brokers`, the first of which leads."""
     name = f"topic-{time.monotonic_ns()}"
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(name, 1, replica_assignment=[list(brokers)], config=settings)])[name].result(30)
@@ -66,7 +66,7 @@ def fill(cluster: Cluster, topic: str, megabytes: int) -> None:
 
 
 def acknowledged(cluster: Cluster, topic: str, seconds: float) -> int:
-    """How many records all replicas have acknowledged, each sent when the one before it was."""
+    """The number of records acknowledged by all replicas, each sent after the one before."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0})
     count, until = 0, time.monotonic() + seconds
     while time.monotonic() < until:
@@ -117,7 +117,7 @@ def rates(cluster: Cluster, admin: AdminClient) -> dict[str, str]:
     return found
 
 
-def test_a_move_takes_its_time_and_nobody_else_does(cluster: Cluster, admin: AdminClient, tmp_path: Path) -> None:
+def test_reassignment_obeys_rate_and_slows_no_other_topic(cluster: Cluster, admin: AdminClient, tmp_path: Path) -> None:
     """Two copies of 10 MB from one broker, whose workers may send 2 MB/s in all: ten seconds.
 
     Another topic is throttled as a whole and in sync; that the quota is used up is nothing to it.
@@ -152,7 +152,9 @@ def test_a_move_takes_its_time_and_nobody_else_does(cluster: Cluster, admin: Adm
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
 @pytest.mark.parametrize("client", ["confluent", "kafka-python"])
-def test_each_side_alone(cluster: Cluster, admin: AdminClient, tmp_path: Path, side: str, client: str) -> None:
+def test_leader_and_follower_rates_apply_alone(
+    cluster: Cluster, admin: AdminClient, tmp_path: Path, side: str, client: str
+) -> None:
     """Set by an AdminClient, lifted long before the end: the rest comes, and not at that rate.
 
     Another partition of that size, moved at the same time without a throttle, is there before half of this one is.

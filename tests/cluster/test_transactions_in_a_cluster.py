@@ -1,4 +1,4 @@
-"""Transactions whose coordinators and partitions are lost: each is all there or not at all, and exactly once."""
+"""Transactions whose coordinators and leaders fail: each is complete or absent, and exactly once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def in_sync(cluster: Cluster, *topics: str) -> None:
 
 
 class Copier(Thread):
-    """Consume, process, produce: each record of one topic once into another, offsets and all in transactions."""
+    """Consume, process, produce: copies each record of one topic once, offsets included, in transactions."""
 
     def __init__(self, cluster: Cluster, source: str, target: str, name: str) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Copier(Thread):
                     raise
 
     def _leave_one(self) -> None:
-        """An aborted transaction, whose records no consumer may see."""
+        """Leave an aborted transaction, whose records no consumer may see."""
         self._producer.begin_transaction()
         for partition in range(PARTITIONS):
             self._producer.produce(self._target, b"%d" % ABORTED, partition=partition)
@@ -104,7 +104,7 @@ class Copier(Thread):
         self._producer.abort_transaction(30)
 
     def _recover(self, exception: KafkaException) -> None:
-        """Back to where the last transaction ended."""
+        """Go back to the end of the last transaction."""
         error = exception.args[0]
         self.aborted.append(str(error))
         if error.txn_requires_abort():
@@ -138,7 +138,7 @@ class Reader(Thread):
 
 
 def lose(cluster: Cluster, victim: int, copier: Copier, *topics: str) -> None:
-    """Kill a broker, wait until transactions go on, start it again."""
+    """Kill a broker, wait until transactions continue, start it again."""
     cluster.kill(victim)
     before = copier.committed
     wait_until(lambda: copier.committed > before + 5, 60, "transactions without it")
@@ -147,7 +147,7 @@ def lose(cluster: Cluster, victim: int, copier: Copier, *topics: str) -> None:
 
 
 def committed(cluster: Cluster, group: str, topic: str) -> int:
-    """The sum of a group's offsets, which are all decided."""
+    """The sum of a group's offsets, once all are decided."""
     asker = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "isolation.level": "read_committed"})
     try:
         found = asker.committed([TopicPartition(topic, partition) for partition in range(PARTITIONS)], timeout=30)
@@ -156,7 +156,7 @@ def committed(cluster: Cluster, group: str, topic: str) -> int:
     return sum(one.offset for one in found)
 
 
-def test_exactly_once_while_one_broker_after_the_other_is_killed(cluster: Cluster) -> None:
+def test_exactly_once_while_brokers_are_killed(cluster: Cluster) -> None:
     source, target = make_topic(cluster, PARTITIONS), make_topic(cluster, PARTITIONS)
     feed, reader = Feed(cluster, source, PARTITIONS), Reader(cluster, target)
     copier = Copier(cluster, source, target, "copier")
@@ -175,8 +175,8 @@ def test_exactly_once_while_one_broker_after_the_other_is_killed(cluster: Cluste
     assert committed(cluster, "copier", source) == len(feed.acked)
 
 
-def test_what_was_decided_is_carried_out_by_the_next_coordinator(cluster: Cluster) -> None:
-    """Its markers cannot be written, since their leader is away; then the coordinator dies, too."""
+def test_next_coordinator_completes_decided_transaction(cluster: Cluster) -> None:
+    """The markers cannot be written without their leader; then the coordinator dies too."""
     name = "decided"
     deciding = coordinator(cluster, name, 1)
     away, topic = (deciding + 1) % 3, f"only-there-{time.monotonic_ns()}"

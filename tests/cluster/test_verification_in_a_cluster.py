@@ -36,7 +36,7 @@ def named_at(cluster: Cluster, kind: int, broker: int) -> str:
 
 
 @pytest.mark.parametrize("here", range(3))
-def test_a_partition_that_was_not_added(cluster: Cluster, here: int) -> None:
+def test_unadded_partition_is_refused(cluster: Cluster, here: int) -> None:
     topic = make_topic(cluster)
     with cluster.broker(here).wire() as wire:
         raw = Raw(wire, named_at(cluster, TRANSACTION, here))
@@ -57,7 +57,7 @@ def test_a_partition_that_was_not_added(cluster: Cluster, here: int) -> None:
 
 
 @pytest.mark.parametrize("there", range(3))
-def test_offsets_of_a_group_that_was_not_added(cluster: Cluster, there: int) -> None:
+def test_offsets_of_unadded_group_are_refused(cluster: Cluster, there: int) -> None:
     topic, group = make_topic(cluster), named_at(cluster, GROUP, there)
     with cluster.broker(0).wire() as wire:
         raw = Raw(wire, named_at(cluster, TRANSACTION, 0))

@@ -8,7 +8,7 @@ WHAT = ("name", "topic", "topic_id", "partition_index", "index", "partition", "g
 
 
 class Field(NamedTuple):
-    """A field that differs; `path` names it and the topic, partition or group that it is of."""
+    """A field that differs; `path` names it and its topic, partition or group."""
 
     path: str
     ours: Any
@@ -19,7 +19,7 @@ class Field(NamedTuple):
 
 
 def fields(ours: Any, theirs: Any, path: str = "") -> list[Field]:
-    """All fields that differ; none: the answers are alike."""
+    """All fields that differ; none: the answers are equal."""
     if ours == theirs:
         return []
     if isinstance(ours, dict) and isinstance(theirs, dict):

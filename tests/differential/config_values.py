@@ -1,4 +1,4 @@
-"""Values of configs, good and bad, that both brokers are asked to set."""
+"""Values of configs, valid and invalid ones, for requests to both brokers."""
 
 from __future__ import annotations
 

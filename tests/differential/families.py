@@ -1,4 +1,4 @@
-"""What sequences are made of: the APIs of records, of groups, of transactions and of administration."""
+"""The APIs of a sequence: those of records, groups, transactions and administration."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ OF_ONE_BROKER: Pools = {
 
 
 class Family(NamedTuple):
-    """APIs that are played together: weight by name; and what their fields are given beside the common values."""
+    """APIs that a sequence uses together: weight by name; and values of their fields beside the common ones."""
 
     name: str
     weights: Mapping[str, int]
@@ -113,7 +113,7 @@ LANDED = {"records", "groups", "transactions", "topics", "brokers"}
 
 
 def clients(suffix: str) -> list[Pools]:
-    """Two clients of the same names and one of any, which no other sequence has."""
+    """Two clients with the same names and one with any, used by no other sequence."""
     groups, ids = ([b"%s-%s" % (stem, suffix.encode()) for stem in stems] for stems in ((b"g1", b"g2"), (b"x1", b"x2")))
     one = {"group_id": groups[:1], "transactional_id": ids[:1], "v3_and_below_transactional_id": ids[:1]}
     any_of = {"group_id": groups, "transactional_id": ids, "v3_and_below_transactional_id": ids}
@@ -134,7 +134,7 @@ def apis(family: Family, versions: Mapping[int, tuple[int, int]], keys: Mapping[
 
 
 def pools(family: Family, suffix: str, names: list[str], ids: list[bytes]) -> Pools:
-    """What fields are given where the topics of these names and ids exist."""
+    """Values of fields, given topics of these names and ids."""
     end = suffix.encode()
     topics = [name.encode() for name in names]
     known = [*topics, *topics, *topics, b"no-" + end]

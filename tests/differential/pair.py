@@ -1,4 +1,4 @@
-"""Two brokers that are asked the same, one request after the other, and compared by what they answer."""
+"""Two brokers that get the same requests, one after the other; their answers are compared."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Difference(NamedTuple):
 
     @property
     def request(self) -> Any:
-        """What our broker was sent."""
+        """The request that our broker got."""
         return decoded(self.step, self.body)
 
     @property
@@ -80,14 +80,14 @@ def decoded(step: Step, body: bytes) -> Any:
 
 
 class Played(NamedTuple):
-    """What became of a sequence: answers that were alike, differences that it went on after, the one it ended with."""
+    """The outcome of a sequence: equal answers, differences after which it continued, and the one that ended it."""
 
     alike: int
     passed: Sequence[Difference]
     last: Difference | None
 
 
-class _Asked(NamedTuple):
+class _Sent(NamedTuple):
     """A request that was sent."""
 
     sock: socket.socket
@@ -97,7 +97,7 @@ class _Asked(NamedTuple):
 
 
 class Client:
-    """One client at one broker: a connection, and what it knows."""
+    """A client of one broker: a connection, and what it has learnt."""
 
     def __init__(
         self, address: Address, pools: Pools, learns: Mapping[str, Sequence[str]], names: Names, client_id: str | None
@@ -114,7 +114,7 @@ class Client:
         self._asked: Any = None
         self._session = 0
         self._answer: Any = None
-        self.parked: list[_Asked] = []
+        self.parked: list[_Sent] = []
 
     def send(self, step: Step) -> None:
         """Send the request of a step."""
@@ -131,7 +131,7 @@ class Client:
         self._frame = _framed(head + body)
         if silent:
             self._frame += _framed(header(PROBE, 0, CORRELATION))
-        self._asked = _Asked(self._sock, step, silent, body)
+        self._asked = _Sent(self._sock, step, silent, body)
         self._sock.sendall(self._frame)
 
     def again(self) -> None:
@@ -140,12 +140,12 @@ class Client:
         self._sock.sendall(self._frame)
 
     def park(self) -> None:
-        """Leave the last request waiting for its answer; the next goes over another connection."""
+        """Leave the last request waiting for its answer; the next one uses another connection."""
         self.parked.append(self._asked)
         self._sock = None
 
     def take_parked(self, place: int, seconds: float) -> Any:
-        """As `take`, of a request that was left waiting."""
+        """As `take`, for a request that was left waiting."""
         asked = self.parked[place]
         answer = self._taken(asked, seconds)
         if answer != "none":
@@ -154,13 +154,13 @@ class Client:
         return answer
 
     def take(self, seconds: float) -> Any:
-        """The answer, comparable; "none" where none comes, "closed" where the connection ends."""
+        """The answer, comparable; "none" without an answer, "closed" when the connection ends."""
         answer = self._taken(self._asked, seconds)
         if answer == "closed":
             self.close()
         return answer
 
-    def _taken(self, asked: _Asked, seconds: float) -> Any:
+    def _taken(self, asked: _Sent, seconds: float) -> Any:
         asked.sock.settimeout(seconds)
         try:
             frame = read_exactly(asked.sock, struct.unpack(">i", read_exactly(asked.sock, 4))[0])
@@ -176,7 +176,7 @@ class Client:
         return plain(self._answer, self._names)
 
     def learn(self, answer: Any = None) -> None:
-        """Remember what the last answer says in fields whose names are to be learnt."""
+        """Remember values of the last answer for fields of later requests."""
         answer = self._answer if answer is None else answer
         if getattr(answer, "error_code", 0) not in (0, MEMBER_ID_REQUIRED) or self._names.others(answer):
             return
@@ -195,14 +195,14 @@ class Client:
                     self._next_epoch(value)
 
     def _next_epoch(self, session: int) -> None:
-        """Of a Fetch session that goes on."""
+        """The next epoch of a Fetch session that continues."""
         known = self._pools["session_epoch"]
         at = known[-1] + 1 if session == self._session and session else 1
         self._session = session
         self._note("session_epoch", at if session else 0)
 
     def _note(self, name: str, value: Any) -> None:
-        """Last stands what was learnt last."""
+        """The last entry is what was learnt last."""
         known = self._pools.setdefault(name, [])
         if isinstance(known, tuple) or (value in known and value in NOBODYS):
             return
@@ -219,7 +219,7 @@ class Client:
             self._sock = None
 
     def end(self) -> None:
-        """Close all."""
+        """Close all connections."""
         self.close()
         for asked in self.parked:
             asked.sock.close()
@@ -230,7 +230,7 @@ def _framed(request: bytes) -> bytes:
 
 
 def _acks(version: int, body: bytes) -> int:
-    """A Produce request's acks, behind the transactional id (v3+)."""
+    """A Produce request's acks, after the transactional id (v3+)."""
     at = 0
     if version >= 9:
         at = max(1, body[0]) if body[0] < 0x80 else -1
@@ -241,7 +241,7 @@ def _acks(version: int, body: bytes) -> int:
 
 
 class Pair:
-    """Our broker and theirs."""
+    """Our broker and Apache's."""
 
     def __init__(
         self, ours: Address, theirs: Address, learns: Mapping[str, Sequence[str]],
@@ -256,7 +256,7 @@ class Pair:
     def play(
         self, played: Script, pools: tuple[Pools, Pools], suffix: str, settled: Callable[[], None]
     ) -> Played:  # fmt: skip
-        """Send it all, up to the first difference that does not pass; what comes after that says nothing."""
+        """Send all steps, up to the first difference that does not pass; later answers would not be comparable."""
         names = Names(pools[0]["topic_id"], suffix), Names(pools[1]["topic_id"], suffix)
         rng = random.Random(played.name)
         clients = [self._both(own, pools, names, rng.choice(CLIENT_IDS)) for own in played.clients]
@@ -292,12 +292,12 @@ class Pair:
     def _both(
         self, own: Pools, pools: tuple[Pools, Pools], names: tuple[Names, Names], client_id: str | None
     ) -> list[Client]:  # fmt: skip
-        """A client of each broker, of the same name."""
+        """A client of each broker, with the same name."""
         both = zip(self._addresses, pools, names, strict=True)
         return [Client(address, {**common, **own}, self._learns, of, client_id) for address, common, of in both]
 
     def _late(self, clients: list[list[Client]], before: list[tuple[Step, Any]]) -> Difference | None:
-        """The first difference of the answers that requests left waiting have got by now."""
+        """The first difference among the answers that waiting requests have got by now."""
         for pair in clients:
             for place in reversed(range(len(pair[0].parked))):
                 asked = [client.parked[place] for client in pair]
@@ -345,7 +345,7 @@ class Pair:
         return second, first if first != "none" or second == "none" else pair[1].take(ANSWER_S / 4)
 
     def _unsettled(self, step: Step, ours: Any, theirs: Any) -> tuple[bool, bool]:
-        """Which of the two is to be asked once more."""
+        """Which of the two must be asked once more."""
         if "closed" in (ours, theirs) or "none" in (ours, theirs):
             return False, False
         if request_class(step.api).API_KEY in READS:

@@ -1,4 +1,4 @@
-"""Answers of two brokers made comparable: what each broker makes up itself is named by when it was first seen."""
+"""Makes answers of two brokers comparable: a value that a broker generates is named by its first occurrence."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MARKERS = (bytes(4), b"\0\0\0\1")  # keys of control records: version 0, abort o
 
 
 class Names:
-    """What one broker made up, by its kind, in the order in which it was first seen; `topics`: ids known before."""
+    """Values that one broker has generated, by kind, in the order of their first occurrence; `topics`: known ids."""
 
     def __init__(self, topics: Iterable[bytes] = (), suffix: str = "") -> None:
         """`suffix`: of the names of topics, groups and ids that are of this sequence; other rows are left out."""
@@ -57,7 +57,7 @@ class Names:
         self._alike: set[Any] = set()
 
     def others(self, row: Any) -> bool:
-        """Whether this row is of what another sequence has made."""
+        """Whether this row belongs to another sequence."""
         named = [getattr(row, name, None) for name in ROWS]
         if str(named[0]).startswith(OWN_CONFIG):
             return True
@@ -65,7 +65,7 @@ class Names:
         return any(suffix != self._suffix for suffix in found)
 
     def name(self, kind: str, value: Any) -> Any:
-        """The value as the other broker would have it named."""
+        """The name of a generated value, equal for both brokers."""
         if value in NOTHING:
             return value
         seen = self._seen.setdefault(kind, [])
@@ -90,7 +90,7 @@ class _NoNames(Names):
 
 
 def plain(answer: Any, names: Names) -> Any:
-    """The answer as dicts and lists, the lists sorted where order says nothing."""
+    """The answer as dicts and lists; lists are sorted where their order means nothing."""
     if isinstance(answer, list):
         answer = [each for each in answer if not names.others(each)]
         if not isinstance(names, _NoNames):  # so that both give names in the same order
@@ -114,13 +114,13 @@ def _unnamed(row: Any) -> str:
 
 
 def _place(row: dict[str, Any]) -> tuple[str, str]:
-    """By what a row is about first, so that rows with other errors are next to each other."""
+    """Sort by what a row is about first, so that rows with other errors are next to each other."""
     about = {name: value for name, value in row.items() if isinstance(value, (str, int)) and name != "error_code"}
     return repr(about), repr(row)
 
 
 def _merged(rows: list[Any]) -> list[Any]:
-    """Topics that are named in several places as one, and rows that are the same once."""
+    """Topics that are named in several places as one, and equal rows once."""
     found: dict[Any, Any] = {}
     for row in rows:
         parts = next((row[name] for name in PARTS if isinstance(row.get(name), list)), None)
@@ -148,7 +148,7 @@ def _field(name: str, value: Any, names: Names) -> Any:
 
 
 def _read(data: bytes) -> Any:
-    """The records; what this reader cannot read, both brokers have to have."""
+    """The records; bytes that this reader cannot read must be equal."""
     try:
         return [_timeless(tuple(record)) for record in parse(data)]
     except CorruptRecordError:
@@ -161,7 +161,7 @@ def _timeless(record: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _batches(data: bytes, names: Names) -> list[Any]:
-    """What stands in the headers of whole batches of magic 2 but times, sizes and checksums."""
+    """The headers of whole batches of magic 2, except times, sizes and checksums."""
     found, at = [], 0
     while at + 61 <= len(data):
         base, size, epoch, magic, _, bits, last, _, _, producer, *rest = HEAD.unpack_from(data, at)

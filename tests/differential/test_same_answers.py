@@ -1,4 +1,4 @@
-"""The same sequences of requests to Apache Kafka 3.9.1 and to us: the same answers, but for what `reasons` lists.
+"""The same sequences of requests to Apache Kafka 3.9.1 and to us: answers differ only where `reasons` says so.
 
 `ODRADEK_DIFFERENTIAL_SEED=n` draws others, `ODRADEK_DIFFERENTIAL_SEQUENCES=n` more or less of them. Each sequence has
 topics, groups and transactional ids of its own; it ends with the first difference that may leave the brokers unlike.
@@ -46,7 +46,7 @@ OURS = {
 
 
 class Brokers:
-    """Both, running."""
+    """Both brokers, running."""
 
     def __init__(self, ours: Broker, theirs: Apache) -> None:
         self._bootstraps = ours.bootstrap, theirs.bootstrap
@@ -56,12 +56,12 @@ class Brokers:
         self._versions = _common(*wires)
         for wire in wires:
             for kind in (0, 1):
-                wait_until(lambda wire=wire, kind=kind: _coordinates(wire, kind), 60)  # type: ignore[misc]
+                wait_until(lambda wire=wire, kind=kind: _coordinates(wire, kind), 60)  # type: ignore[misc]  # a default in a lambda
             producer_id(wire)  # the first is 0, which answers have where there is none, too
             wire.close()
 
     def play(self, family: Family, number: int, again: str = "") -> Played:
-        """One sequence, with names of its own (`again`: others)."""
+        """Play one sequence, with names of its own (`again`: other ones)."""
         suffix = f"{family.name}-{number}{again}"
         names = [f"{stem}-{suffix}" for stem in "tu"]
         apis = families.apis(family, self._versions, self._keys)
@@ -83,7 +83,7 @@ class Brokers:
 
 
 def _made(wire: Wire, names: list[str]) -> list[bytes]:
-    """Make topics of one and of two partitions; their ids."""
+    """Create topics of one and of two partitions; their ids."""
     for partitions, name in enumerate(names, 1):
         create_named(wire, name, partitions)
     for partitions, name in enumerate(names, 1):
@@ -92,12 +92,12 @@ def _made(wire: Wire, names: list[str]) -> list[bytes]:
 
 
 def _settled(wires: list[Wire], names: list[str]) -> None:
-    """Wait until both know the same of these topics; Kafka answers before its broker has heard what changed."""
+    """Wait until both brokers know the same about these topics; Kafka answers before its broker has the metadata."""
     wait_until(lambda: _known(wires[0], names) == _known(wires[1], names), SETTLED_S, fail=False)
 
 
 def _known(wire: Wire, names: list[str]) -> list[tuple[str, int, list[int]]]:
-    """The topics, and where their logs end."""
+    """The topics, and the ends of their logs."""
     topics = wire.metadata(*names).topics
     return sorted((row.name, row.error_code, _ends(wire, row.name, len(row.partitions))) for row in topics)
 
@@ -117,7 +117,7 @@ def _address(bootstrap: str) -> Address:
 
 
 def _common(ours: Wire, theirs: Wire) -> dict[int, tuple[int, int]]:
-    """The versions of each API that both offer, and kafka-python's schemas know."""
+    """The versions of each API that both brokers offer, and kafka-python has schemas for."""
     first, second = ours.api_versions(), theirs.api_versions()
     found = {}
     for key, row in table.load_rows().items():
@@ -148,7 +148,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 
 
 def compare(brokers: Brokers, family: Family, numbers: range) -> None:
-    """Play these; fails with all differences that have no reason."""
+    """Play these sequences; fails with all differences without a reason."""
     alike, stay, found = 0, Counter[str](), []
     for few in (numbers[at : at + TOGETHER] for at in range(0, len(numbers), TOGETHER)):
         for number, played in _played(brokers, family, few):
@@ -161,7 +161,7 @@ def compare(brokers: Brokers, family: Family, numbers: range) -> None:
 
 
 def _played(brokers: Brokers, family: Family, numbers: Sequence[int]) -> list[tuple[int, Played]]:
-    """The outcomes of some sequences at the same time. One that differs has to do so again alone."""
+    """The outcomes of some concurrent sequences. One that differs must differ again alone."""
     with ThreadPoolExecutor(PLAYERS) as pool:
         outcomes = list(pool.map(partial(brokers.play, family), numbers))
     rows = []
@@ -177,12 +177,12 @@ def _played(brokers: Brokers, family: Family, numbers: Sequence[int]) -> list[tu
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", [f for f in families.FAMILIES if f.name in families.LANDED], ids=lambda f: f.name)
-def test_dozens(brokers: Brokers, family: Family) -> None:
+def test_dozens_of_sequences(brokers: Brokers, family: Family) -> None:
     compare(brokers, family, range(30))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: family.name)
-def test_thousands(brokers: Brokers, family: Family) -> None:
+def test_thousands_of_sequences(brokers: Brokers, family: Family) -> None:
     compare(brokers, family, range(30, 30 + SEQUENCES))

@@ -1,4 +1,4 @@
-"""What the fields of a request are given, the same for both brokers but for what each of them made up."""
+"""Values for the fields of requests, equal for both brokers except those that each broker has generated."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TRANSACTIONAL, CONTROL, APPEND_TIME = 1 << 4, 1 << 5, 1 << 3
 
 
 class Values(OddValues):
-    """`sequences`: the next of each producer id that this client believes in; it may be wrong."""
+    """`sequences`: the next one of each producer id by this client's view, which may be wrong."""
 
     MANY, EQUAL, LARGE_SHARE = 300, (1,), 0.0  # how much a request may hold is each broker's own
 
@@ -91,7 +91,7 @@ class Values(OddValues):
         return self._one(api, name)
 
     def _one(self, api: str, name: str) -> Any:
-        """What was learnt last, mostly; else any of the pool."""
+        """Mostly the value learnt last; else any of the pool."""
         pool = self.pool(api, name)
         if isinstance(pool, tuple):
             return self.rng.choice(pool)
@@ -101,7 +101,7 @@ class Values(OddValues):
         return pool[-1] if name in LEARNT and self.rng.random() < LATEST_SHARE else self.rng.choice(pool)
 
     def cut(self, body: bytes) -> bytes:
-        """The request's body, rarely cut short or with something behind it."""
+        """The request's body, rarely truncated or with bytes after it."""
         if not self.odd() or not self.odd():
             return body
         return self.rng.choice((body[: self.rng.randrange(len(body) + 1)], body + b"\0", body + b"more"))
@@ -115,7 +115,7 @@ class Values(OddValues):
         return 0 if never else super().repeats(name, size)
 
     def text(self, compact: bool) -> bytes:
-        """A name that no other sequence has, as its topic may be made by asking for it."""
+        """A name that no other sequence has, since a request may create a topic of that name."""
         own = self._pools.get("unknown")
         return self.rng.choice(own) if own and not self.odd() else super().text(compact)
 
@@ -156,7 +156,7 @@ class Values(OddValues):
         return self._batch() if self._version >= 3 else self._set()
 
     def _set(self) -> bytes:
-        """Of Produce below version 3: a message set, rarely one that is made of several, or of a newer format."""
+        """For Produce below version 3: a message set, rarely one of several sets, or of a newer format."""
         if self.rng.random() < 0.85:
             return self._old()
         return b"".join(self.rng.choice((self._old, self._batch))() for _ in range(self.rng.choice((1, 2, 2, 3))))
@@ -187,7 +187,7 @@ class Values(OddValues):
         return batch(values, attributes=bits, payload=payload, **fields)
 
     def _poisoned(self, payload: bytes) -> bytes:
-        """Bytes that are no records, or not those that the header tells."""
+        """Bytes that are no records, or other records than the header says."""
         rng, cut = self.rng, self.rng.randrange(len(payload) + 1)
         at = rng.randrange(len(payload) or 1)
         flipped = payload[:at] + bytes((rng.randrange(256),)) + payload[at + 1 :]
@@ -197,7 +197,7 @@ class Values(OddValues):
         ))  # fmt: skip
 
     def _producer(self, count: int) -> dict[str, Any]:
-        """The fields of an idempotent batch, transactional every other time."""
+        """The fields of an idempotent batch, every other one transactional."""
         producer = self.known("", "producer_id")
         if producer is None or producer < 0:
             return {}
@@ -213,7 +213,7 @@ class Values(OddValues):
         return float(next(iter(self._pools.get("transactional_share", (0.5,)))))
 
     def _old(self) -> bytes:
-        """A message set, of magic 0 or 1, perhaps compressed."""
+        """A message set of magic 0 or 1, perhaps compressed."""
         magic = self.rng.choice((0, 1)) if self._version >= 2 or self.odd() else 0
         values = [self.rng.choice((b"x", b"", None)) for _ in range(self.rng.choice((1, 2, 3)))]
         key = self.rng.choice((None, b"k"))

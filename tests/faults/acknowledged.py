@@ -1,4 +1,4 @@
-"""A producer whose acknowledged records are remembered, and a reader that asks for every one of them.
+"""A producer that remembers acknowledged records, and a reader that expects every one of them.
 
 confluent-kafka, idempotent, acks=all, with retries: what it reports as delivered must be in the log exactly once,
 in the order of sending; what it could not deliver may be missing.
@@ -54,7 +54,7 @@ class Load:
 
     @property
     def count(self) -> int:
-        """How many are acknowledged so far."""
+        """The number of acknowledged records so far."""
         return sum(len(rows) for rows in self.acked.values())
 
     def await_more(self, more: int = 200, seconds: float = 60) -> None:
@@ -65,14 +65,14 @@ class Load:
             time.sleep(0.02)
 
     def finish(self) -> None:
-        """Stop sending and wait until nothing is in flight."""
+        """Stop sending and wait until no request is in flight."""
         self._stop.set()
         self._thread.join(30)
         left = self._producer.flush(90)
         assert not left, f"{left} records neither delivered nor refused"
 
     def verify(self) -> None:
-        """Finish, then read back: none lost, none doubled, in order, at the offsets that were promised."""
+        """Finish, then read back: no record is lost or duplicated, all are in order at their acknowledged offsets."""
         self.finish()
         assert not self.failed, f"{len(self.failed)} refused: {self.failed[:3]}"
         for partition, rows in self.acked.items():

@@ -1,4 +1,4 @@
-"""What producers were promised against what readers find: the judge of every fault test.
+"""Compares what producers were acknowledged with what readers find: the judge of every fault test.
 
 A record is named by (producer, partition, number); numbers rise by one for each record that a producer sends to a
 partition, and the record itself carries its name. A producer that is not idempotent sends each record once, so that
@@ -42,7 +42,7 @@ class History:
 
 
 def key_of(producer: int, number: int) -> bytes:
-    """The key that a record of this name must have."""
+    """The key that the record of this name must have."""
     return b"key-%d" % ((producer * 31 + number) % 17)
 
 

@@ -1,4 +1,4 @@
-"""Work for the controller and the coordinator: topics made and deleted, offsets committed, and what was promised."""
+"""Load on the controller and the coordinator: topics are created and deleted, offsets committed, answers checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIVES = 3  # topics that are there at a time
 
 
 class Churn(Client):
-    """Makes a topic, commits an offset, deletes an older topic, and so on."""
+    """Creates a topic, commits an offset, deletes an older topic, and so on."""
 
     def __init__(self, bootstrap: str, topic: str, stem: str, pause: float = 0.05) -> None:
         super().__init__(bootstrap, 0)
@@ -79,7 +79,7 @@ class Churn(Client):
         return wire.call(request).topics[0].partitions[0].error_code
 
     def faults(self, broker: Any) -> list[str]:
-        """Promises that were not kept."""
+        """Acknowledged changes that are missing."""
         with broker.wire() as wire:
             names = _topics(wire)
             offset = wait_until(lambda: _committed(wire, self._topic), what="the group's offset")[0]

@@ -29,7 +29,7 @@ _OUT_OF_ORDER = 45
 
 
 class Request(NamedTuple):
-    """A Produce request that is not answered yet."""
+    """A Produce request without an answer so far."""
 
     partition: int
     first: int
@@ -96,7 +96,7 @@ class Client:
             self._asked_at = time.monotonic()
 
     def stop(self, seconds: float = 60) -> None:
-        """Stop, once what is in flight is decided."""
+        """Stop once all requests in flight are decided."""
         self._stop.set()
         self._thread.join(seconds)
         if self._thread.is_alive():
@@ -152,7 +152,7 @@ class Producer(Client):
             raise OSError("no answer")
 
     def _moved(self) -> bool:
-        """Now and then another connection, between two requests."""
+        """Now and then use another connection, between two requests."""
         if self._move_in > 0:
             return False
         self._move_in = self.rng.randint(*MOVE_AFTER)
@@ -214,7 +214,7 @@ class Producer(Client):
 
 
 class Hiccups(Client):
-    """How long this machine holds up a thread that only wants to write a page: the measure of what a broker can do."""
+    """How long this machine delays a thread that only writes a page: the measure of what a broker can do."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("", 0)
@@ -231,7 +231,7 @@ class Hiccups(Client):
 
 @contextmanager
 def running(clients: list[Client]) -> Iterator[None]:
-    """The clients over the block; stopped at its end in any case."""
+    """Run the clients during the block, and stop them at its end."""
     for client in clients:
         client.start()
     try:

@@ -1,4 +1,4 @@
-"""File systems of a test's own, in a mount namespace that is gone with the test, however it ends."""
+"""File systems of a test, in a mount namespace that ends with the test."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Mounts:
 
     @property
     def prefix(self) -> list[str]:
-        """Words before a command that is to run in the namespace."""
+        """Words before a command that runs in the namespace."""
         return ["nsenter", "--mount", f"--target={self._holder.pid}", "--"]
 
     def path(self, inside: Path) -> Path:
-        """`inside` as it is reached from outside."""
+        """The path of `inside` outside of the namespace."""
         return Path(f"/proc/{self._holder.pid}/root{inside}")
 
     def close(self) -> None:
-        """End it; what was on the file systems is gone when the last process in it ends."""
+        """End the namespace; the kernel drops its file systems with the last process in it."""
         self._holder.kill()
         self._holder.wait()

@@ -1,4 +1,4 @@
-"""The checker finds what it is there to find: bad histories, each with one fault."""
+"""The checker finds what it must find: bad histories, each with one fault."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def kinds(found: list[str]) -> set[str]:
     return {line.split(":")[0] for line in found}
 
 
-def test_a_good_history() -> None:
+def test_good_history_has_no_faults() -> None:
     assert faults([history(0, 1, 2)], log_of(0, 1, 2), [log_of(0, 1)]) == []
 
 
-def test_what_was_not_answered_may_be_there_or_not() -> None:
+def test_unanswered_record_may_be_stored_or_not() -> None:
     assert faults([history(0, 1)], log_of(0, 1, 2, 3), [log_of(0, 1, 2)]) == []
     assert faults([history(0, idempotent=False)], log_of(0, 5, 4), []) == []
 
@@ -43,39 +43,39 @@ def test_what_was_not_answered_may_be_there_or_not() -> None:
         ({0: [*log_of(0, 1)[0], Found(2, 1, 2, b"other")]}, "stranger"),
     ],
 )
-def test_a_bad_log(log: Log, fault: str) -> None:
+def test_bad_logs_are_found(log: Log, fault: str) -> None:
     assert fault in kinds(faults([history(0, 1, 2)], log, []))
 
 
-def test_an_acknowledged_offset_that_is_another_records() -> None:
+def test_acknowledged_offset_of_another_record_is_found() -> None:
     moved = History(1, True, {0: 10}, {0: {0: 0, 1: 2, 2: 1}})
     assert kinds(faults([moved], log_of(0, 1, 2), [])) == {"moved"}
 
 
-def test_even_without_idempotence_nothing_is_sent_twice() -> None:
+def test_duplicate_is_found_without_idempotence() -> None:
     assert kinds(faults([history(0, 1, idempotent=False)], log_of(0, 1, 1), [])) == {"doubled"}
 
 
-def test_acknowledged_records_keep_their_order_without_idempotence() -> None:
+def test_wrong_order_is_found_without_idempotence() -> None:
     assert "reordered" in kinds(faults([history(0, 2, 1, idempotent=False)], log_of(0, 2, 1), []))
 
 
-def test_what_was_refused_must_not_be_there() -> None:
+def test_stored_refused_record_is_found() -> None:
     refused = history(0, 1, idempotent=False)
     refused.refused = {0: {2}}
     assert kinds(faults([refused], log_of(0, 1, 2), [])) == {"refused"}
 
 
-def test_a_reader_that_skips() -> None:
+def test_skipped_record_is_found() -> None:
     tail = {0: [row for row in log_of(0, 1, 2)[0] if row.offset != 1]}
     assert kinds(faults([history(0, 1, 2)], log_of(0, 1, 2), [tail])) == {"skipped"}
 
 
-def test_a_reader_that_saw_what_went_away() -> None:
+def test_vanished_record_is_found() -> None:
     assert kinds(faults([history(0, 1)], log_of(0, 1), [log_of(0, 1, 2)])) == {"vanished"}
 
 
-def test_what_retention_took_is_not_lost() -> None:
+def test_records_removed_by_retention_are_not_lost() -> None:
     log = {0: log_of(0, 1, 2, 3)[0][2:]}
     assert faults([history(0, 1, 2, 3)], log, [log_of(0, 1, 2)], trimmed=True) == []
     assert kinds(faults([history(0, 1, 2, 3)], {0: log[0][1:]}, [])) == {"hole"}

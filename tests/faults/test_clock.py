@@ -1,4 +1,4 @@
-"""A wall clock that jumps by an hour and back, in one process or in all: nothing expires, stops or is lost."""
+"""The wall clock jumps by an hour and back, in one process or in all: nothing expires, stops or is lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def skewed(fresh_broker: Any, tmp_path: Path) -> Any:
 
 
 def janitor_looks(broker: Any, old: str) -> None:
-    """Until the janitor has looked at every log since now: it has twice deleted what is too old by any clock."""
+    """Wait until the janitor has checked every log since now, with two retention rounds."""
     with broker.wire() as wire:
         for _ in range(2):
             last = produce(wire, old, batch([b"x"], timestamp=1)).base_offset
@@ -48,7 +48,7 @@ def janitor_looks(broker: Any, old: str) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("whose", ["one worker's", "the coordinator's", "every process's"])
-def test_jumps(skewed: Any, whose: str) -> None:
+def test_clock_jumps_in_any_process(skewed: Any, whose: str) -> None:
     from confluent_kafka import Consumer, Producer
 
     broker, topic = skewed, create_topic(skewed, "t")
@@ -87,7 +87,7 @@ def test_jumps(skewed: Any, whose: str) -> None:
             broker.jump(pids, skew)
             exchange(2 * number)
             goal = heartbeats() + 2  # the second is sent when the first was answered
-            wait_until(lambda goal=goal: take() >= 0 and heartbeats() >= goal, 60, "a heartbeat")  # type: ignore[misc]
+            wait_until(lambda goal=goal: take() >= 0 and heartbeats() >= goal, 60, "a heartbeat")  # type: ignore[misc]  # a default in a lambda
             janitor_looks(broker, old)
             exchange(2 * number + 1)
     finally:
@@ -99,7 +99,7 @@ def test_jumps(skewed: Any, whose: str) -> None:
 
 @pytest.mark.timeout(60)
 def test_timestamps_and_retention(skewed: Any) -> None:
-    """What is stamped in a wrong hour keeps that stamp; the order is that of offsets."""
+    """A record keeps the timestamp of the wrong hour; the order is that of offsets."""
     topic = create_topic(skewed, "t", message_timestamp_type="LogAppendTime")
     workers = skewed.pids("worker")
     with skewed.wire() as wire:

@@ -1,4 +1,4 @@
-"""The checker of compaction: that it sees what is wrong, and a short run of it that sees nothing."""
+"""The checker of compaction: it finds planted faults, and a short run of it finds none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .compaction_checker.trial import Trial
 
 
 @pytest.mark.live
-def test_nothing_committed_is_lost_and_nothing_deleted_comes_back(tmp_path: Path) -> None:
+def test_compaction_keeps_committed_and_drops_deleted_records(tmp_path: Path) -> None:
     seed = random.randrange(1 << 16)
     print("seed", seed)
     summary = Trial(OneBroker(tmp_path), seed, 0.25).run()
@@ -56,13 +56,13 @@ FIRST, SECOND, TOMBSTONE = Found(0, b"a", b"1"), Found(1, b"a", b"2"), Found(1, 
         ((OLD, NEW), (FIRST, Found(1, b"b", b"2")), "was written as"),
     ],
 )
-def test_what_it_says(written: tuple[Any, ...], found: tuple[Found, ...], said: str) -> None:
+def test_checker_reports_each_fault(written: tuple[Any, ...], found: tuple[Found, ...], said: str) -> None:
     faults = _ledger(*written).differences(Reading(0, 2, list(found)), True)
     assert bool(faults) == bool(said)
     assert not said or any(said in fault for fault in faults), faults
 
 
-def test_readers_that_do_not_come_to_what_is_committed() -> None:
+def test_reader_that_does_not_reach_committed_records() -> None:
     faults = _ledger(OLD, NEW).differences(Reading(0, 1, [FIRST]), True)
     assert faults == ["partition 0: readers stop at 1, but 1 is committed"]
     assert (

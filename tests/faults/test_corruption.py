@@ -29,7 +29,7 @@ STORAGE_ERROR = 56
 
 
 def flip(path: Path, where: float) -> None:
-    """One bit, at that share of the file."""
+    """Flip one bit at that share of the file."""
     data = bytearray(path.read_bytes())
     data[int(len(data) * where)] ^= 0x10
     path.write_bytes(data)
@@ -51,7 +51,7 @@ def last(directory: Path, kind: str) -> Path:
 
 
 class Damage(NamedTuple):
-    """What is done to a partition's directory, how many records are left (-1: offline), and what the log must say."""
+    """A damage of a partition's directory, the number of records left (-1: offline), and the expected log line."""
 
     do: Callable[[Path], object]
     left: int = RECORDS
@@ -109,13 +109,13 @@ def killed(fresh_broker: Any) -> tuple[Any, str]:
 
 
 def seen(broker: Any, topic: str) -> list[int]:
-    """High watermarks by the checkpoint."""
+    """High watermarks in the checkpoint."""
     found = checkpoints.read_offsets(broker.data_dir, checkpoints.HIGH_WATERMARK)
     return [found.get((topic, index), 0) for index in range(len(DAMAGES))]
 
 
 def stored(wire: Any, topic: str, index: int) -> list[int] | None:
-    """The numbers of all records of a partition, None when it is offline."""
+    """The numbers of all records of a partition, None if it is offline."""
     numbers: list[int] = []
     while True:
         part = fetch(wire, topic, len(numbers), partition=index, wait_ms=0, min_bytes=0)
@@ -129,7 +129,7 @@ def stored(wire: Any, topic: str, index: int) -> list[int] | None:
 
 
 @pytest.mark.timeout(120)
-def test_every_damage_at_once(killed: tuple[Any, str]) -> None:
+def test_start_repairs_every_kind_of_damage(killed: tuple[Any, str]) -> None:
     broker, topic = killed
     for index, damage in enumerate(DAMAGES.values()):
         damage.do(broker.data_dir / partition_dir(topic, index))
@@ -153,7 +153,7 @@ def test_every_damage_at_once(killed: tuple[Any, str]) -> None:
 
 
 def as_expected(found: list[int] | None, left: int) -> bool:
-    """`left`: a count, -1 for offline, -2 for a clean prefix that is not all."""
+    """`left`: a count, -1 for offline, -2 for a clean prefix that lacks some."""
     if found is None or left == -1:
         return found is None and left == -1
     return found == list(range(len(found))) and (len(found) == left if left >= 0 else len(found) < RECORDS)
@@ -174,7 +174,7 @@ def test_checkpoints_are_not_needed(killed: tuple[Any, str], how: str) -> None:
 
 
 def spoil(path: Path) -> None:
-    """What no SQLite reads."""
+    """Write bytes that SQLite cannot read."""
     path.write_bytes(b"not a database at all " * 400)
 
 
@@ -190,10 +190,8 @@ def spoil(path: Path) -> None:
     ],
     ids=["meta.properties", "metadata-overwritten", "metadata-flipped"],
 )
-def test_what_cannot_be_repaired_is_named(
-    killed: tuple[Any, str], name: str, do: Callable[[Path], Any], said: str
-) -> None:
-    """The start is refused with the file's name; with the file moved away the logs make the topics again."""
+def test_irreparable_file_is_named(killed: tuple[Any, str], name: str, do: Callable[[Path], Any], said: str) -> None:
+    """The start fails with the file's name; once the file is moved away, topics are created from the logs."""
     broker, topic = killed
     path = broker.data_dir / name
     for beside in broker.data_dir.glob(f"{name}-*"):

@@ -1,4 +1,4 @@
-"""An index that is lost or damaged while the broker runs: readers get an error for a moment, then all records."""
+"""An index is lost or damaged while the broker runs: readers get an error for a moment, then all records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lose(path: Path) -> None:
 
 
 def spoil(path: Path) -> None:
-    """Each position leads astray."""
+    """Make each position wrong."""
     data = bytearray(path.read_bytes())
     for at in range(7, len(data), 8):
         data[at] ^= 1
@@ -32,7 +32,7 @@ def spoil(path: Path) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("harm", [lose, spoil])
-def test_the_janitor_makes_it_again(fresh_broker: Any, harm: Any) -> None:
+def test_janitor_rebuilds_the_index(fresh_broker: Any, harm: Any) -> None:
     broker = fresh_broker(odradek_workers=1)
     topic = create_topic(broker, "t", segment_bytes=5000, index_interval_bytes=300)
     with broker.wire() as wire:

@@ -1,4 +1,4 @@
-"""No file descriptor is left to a process: it refuses what it cannot do, dies of nothing, and heals."""
+"""A process has no file descriptor left: it refuses requests, does not fail, and recovers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTITIONS = 8
 
 
 def limit(pid: int, more: int | None) -> None:
-    """Allow a process `more` descriptors than it has; None: as many as before."""
+    """Allow a process `more` descriptors than it has; None: the former limit."""
     _, hard = psutil.Process(pid).rlimit(resource.RLIMIT_NOFILE)
     used = max(int(name) for name in os.listdir(f"/proc/{pid}/fd")) + 1
     psutil.Process(pid).rlimit(resource.RLIMIT_NOFILE, (hard if more is None else used + more, hard))
@@ -48,8 +48,8 @@ def test_a_worker_without_descriptors(fresh_broker: Any) -> None:
 
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("role", ["janitor", "controller", "coordinator", "acceptor"])
-def test_the_others(fresh_broker: Any, role: str) -> None:
-    """For some seconds nothing new can be opened; afterwards all works, and no log directory went offline."""
+def test_other_processes_without_descriptors(fresh_broker: Any, role: str) -> None:
+    """For some seconds nothing can be opened; afterwards all works, and no log directory is offline."""
     broker = fresh_broker(log_flush_offset_checkpoint_interval_ms=200)
     topic = create_topic(broker, "t", flush_ms=100)
     (pid,) = broker.pids(role)

@@ -1,4 +1,4 @@
-"""A disk that fails under one of two log directories: that one goes offline, the other one serves on."""
+"""A disk fails below one of two log directories: that one goes offline, the other one is served."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTITIONS = 6
 
 
 class World:
-    """A broker on the log directories `one` and `two`, the second of which can be broken."""
+    """A broker with the log directories `one` and `two`, the second of which can fail."""
 
     def __init__(self, broker: Any, folder: Path, first: str = "one", **config: Any) -> None:
         self.broker = broker
@@ -41,19 +41,19 @@ class World:
         assert self.hurt and self.well
 
     def break_(self, *calls: str) -> None:
-        """From now on these system calls fail under `two`."""
+        """From now on these system calls fail below `two`."""
         fail(self._faults, self.two, calls)
 
     def mend(self) -> None:
         self._faults.unlink()
 
     def put(self, index: int) -> int:
-        """One record; the error code."""
+        """Produce one record; the error code."""
         with self.broker.wire() as wire:
             return produce(wire, self.topic, batch([b"x"]), partition=index).error_code
 
     def count(self, index: int) -> int:
-        """Records that can be read; -1 when they cannot."""
+        """The number of readable records; -1 when they cannot be read."""
         with self.broker.wire() as wire:
             part = fetch(wire, self.topic, 0, partition=index, wait_ms=0, min_bytes=0)
         return len(parse(part.records)) if part.error_code == 0 else -1
@@ -61,7 +61,7 @@ class World:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("calls", [("pwritev",), ("fsync",), ("pread", "preadv")])
-def test_one_of_two_fails(fresh_broker: Any, tmp_path: Path, calls: tuple[str, ...]) -> None:
+def test_failed_log_dir_goes_offline(fresh_broker: Any, tmp_path: Path, calls: tuple[str, ...]) -> None:
     config: dict[str, Any] = {"flush_messages": 1} if "fsync" in calls else {}
     world = World(fresh_broker(start=False), tmp_path, **config)
     broker = world.broker
@@ -97,7 +97,7 @@ def test_one_of_two_fails(fresh_broker: Any, tmp_path: Path, calls: tuple[str, .
 
 
 @pytest.mark.timeout(120)
-def test_a_directory_that_is_broken_at_start(fresh_broker: Any, tmp_path: Path) -> None:
+def test_log_dir_that_fails_at_start(fresh_broker: Any, tmp_path: Path) -> None:
     """Its partitions are offline, not empty, and nothing is created in their place."""
     world = World(fresh_broker(start=False), tmp_path)
     broker = world.broker
@@ -115,8 +115,8 @@ def test_a_directory_that_is_broken_at_start(fresh_broker: Any, tmp_path: Path) 
 
 
 @pytest.mark.timeout(120)
-def test_every_process_starts_again_though_the_first_directory_has_failed(fresh_broker: Any, tmp_path: Path) -> None:
-    """Nothing that a process of a broker that is alone must have is in it, but the controller's metadata."""
+def test_processes_restart_although_first_log_dir_failed(fresh_broker: Any, tmp_path: Path) -> None:
+    """Of what a single broker must have, only the controller's metadata is in it."""
     world = World(fresh_broker(start=False), tmp_path, first="two")
     broker = world.broker
     assert [world.put(index) for index in world.well] == [0] * len(world.well)

@@ -1,4 +1,4 @@
-"""A disk without room: produces are refused, reads go on, and it heals by itself when there is room again."""
+"""A full disk: produces are refused, fetches work, and the broker recovers once there is room."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def on_disk(fresh_broker: Any, tmp_path: Path) -> Iterator[Callable[..., tuple[Any, Path]]]:
-    """`on_disk(mib, **settings)`: a broker whose data is on a disk of that size, and the disk as seen from here."""
+    """`on_disk(mib, **settings)`: a broker with its data on a disk of that size, and that disk's path."""
     made: list[Mounts] = []
 
     def make(mib: int, **settings: Any) -> tuple[Any, Path]:
@@ -45,12 +45,12 @@ def on_disk(fresh_broker: Any, tmp_path: Path) -> Iterator[Callable[..., tuple[A
 
 
 def put(wire: Any, topic: str, number: int) -> int:
-    """One numbered record; the error code."""
+    """Produce one numbered record; the error code."""
     return produce(wire, topic, batch([b"%d." % number + b"." * SIZE])).error_code
 
 
 def fill(wire: Any, topic: str, first: int = 0) -> int:
-    """Produce until it is refused; how many the topic has then."""
+    """Produce until it is refused; the number of stored records."""
     number = first
     while (code := put(wire, topic, number)) == 0:
         number += 1
@@ -71,17 +71,23 @@ def stored(wire: Any, topic: str) -> list[int]:
 
 
 def free(disk: Path) -> int:
-    """Bytes that are free."""
+    """The free bytes."""
     found = os.statvfs(disk)
     return found.f_bavail * found.f_frsize
 
 
+def await_reserve(disk: Path, size: int) -> None:
+    """Wait for the janitor's first look at the disk; the file is there before its blocks are."""
+    wait_until(lambda: Reserve(str(disk), 0).allocated >= size, 60, "the reserve is there")
+
+
 @pytest.mark.smoke
 @pytest.mark.timeout(120)
-def test_full_while_producing_and_rolling(on_disk: Callable[..., tuple[Any, Path]]) -> None:
-    """Also: a topic can be deleted on a full disk, and that is enough to go on."""
+def test_disk_full_while_producing(on_disk: Callable[..., tuple[Any, Path]]) -> None:
+    """A topic can be deleted on a full disk, which is enough to continue."""
     settings = {"log_segment_bytes": 3 * MIB, "log_index_interval_bytes": 4096, "odradek_disk_reserve_bytes": 4 * MIB}
     broker, disk = on_disk(40, **settings)
+    await_reserve(disk, 4 * MIB)
     victim, topic = create_topic(broker, "victim"), create_topic(broker, "kept")
     with broker.wire() as wire:
         for number in range(80):
@@ -98,13 +104,12 @@ def test_full_while_producing_and_rolling(on_disk: Callable[..., tuple[Any, Path
 
 
 @pytest.mark.timeout(120)
-def test_full_at_start(on_disk: Callable[..., tuple[Any, Path]]) -> None:
-    """Nothing is left but the reserve; the broker starts from it, reads, and writes when there is room."""
+def test_disk_full_at_start(on_disk: Callable[..., tuple[Any, Path]]) -> None:
+    """Only the reserve is left; the broker starts from it, serves reads, and writes once there is room."""
     settings = {"log_segment_bytes": 3 * MIB, "odradek_disk_reserve_bytes": 2 * MIB}
     broker, disk = on_disk(32, **settings)
     topic = create_topic(broker, "kept")
-    # The file is there before its blocks are.
-    wait_until(lambda: Reserve(str(disk), 0).allocated >= 2 * MIB, 60, "the reserve is there")
+    await_reserve(disk, 2 * MIB)
     ballast = disk / "ballast"  # a file of another program
     ballast.write_bytes(bytes(8 * MIB))
     with broker.wire() as wire:
@@ -129,8 +134,8 @@ def test_full_at_start(on_disk: Callable[..., tuple[Any, Path]]) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_full_without_a_reserve(tmp_path: Path, fresh_broker: Any) -> None:
-    """A start says so in one line, be it the first one or a later one, and another try is as good as the first."""
+def test_disk_full_without_reserve(tmp_path: Path, fresh_broker: Any) -> None:
+    """A start fails with one line, the first one and each later one, and another try changes nothing."""
     broker = fresh_broker(start=False, odradek_disk_reserve_bytes=0)
     broker.data_dir.mkdir(parents=True)
     mounts = Mounts({broker.data_dir: 2})
@@ -153,14 +158,14 @@ NO_SPACE = "No space left on device"
 
 
 def fill_up(file: Path) -> None:
-    """Leave no block of the file's disk."""
+    """Fill every block of the file's disk."""
     with file.open("ab", buffering=0) as rest:
         while free(file.parent):
             rest.write(bytes(min(65536, free(file.parent))))
 
 
 def refused(broker: Any) -> str:
-    """The first line that is no log's, of a start that ends without a traceback."""
+    """The first line of a failed start that is not of a logger; there is no traceback."""
     before = len(broker.log)
     with pytest.raises(AssertionError, match=r"ended with [13] before it was ready"):
         broker.start()
@@ -177,8 +182,8 @@ def check_command(broker: Any) -> list[str]:
 
 
 @pytest.mark.timeout(120)
-def test_old_segments_go_before_the_disk_is_full(on_disk: Callable[..., tuple[Any, Path]]) -> None:
-    """Segments of the default size, larger than the disk: they are sealed early. No produce is ever refused."""
+def test_retention_runs_before_the_disk_is_full(on_disk: Callable[..., tuple[Any, Path]]) -> None:
+    """Segments of the default size exceed the disk: they are sealed early. No produce is refused."""
     settings = {"odradek_retention_free_bytes": 20 * MIB, "odradek_disk_reserve_bytes": 2 * MIB}
     broker, disk = on_disk(64, **settings)
     topic = create_topic(broker, "flood")
@@ -195,7 +200,7 @@ def test_old_segments_go_before_the_disk_is_full(on_disk: Callable[..., tuple[An
 
 @pytest.mark.timeout(60)
 def test_idempotent_producers_on_a_full_disk(on_disk: Callable[..., tuple[Any, Path]]) -> None:
-    """A batch that was refused is not remembered: its retry goes in, once."""
+    """A refused batch is not remembered: its retry is stored once."""
     broker, disk = on_disk(24, odradek_disk_reserve_bytes=MIB)
     topic = create_topic(broker, "kept")
     ballast = disk / "ballast"

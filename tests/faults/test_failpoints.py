@@ -54,7 +54,7 @@ class Drill:
         }  # fmt: skip
 
     def go(self, points: Sequence[Point]) -> None:
-        """Through all of `points`, and on."""
+        """Go through all of `points`."""
         with self.world.running():
             for point in points:
                 began = time.monotonic()
@@ -66,7 +66,7 @@ class Drill:
         self.world.verify()
 
     def up(self) -> None:
-        """The broker is there, and at least two workers are: else no particular process reaches the next point."""
+        """Wait until the broker and at least two workers run: without them a point may have no process."""
         if self.broker.process is None or self.broker.process.poll() is not None:
             if self.broker.process is not None:
                 self.broker.kill()
@@ -85,13 +85,13 @@ class Drill:
             self.arming.disarm()
 
     def load(self, point: Point) -> None:
-        """What goes on reaches it."""
+        """The load reaches it."""
         hit = 1 if point.roles != ("worker",) or point.path else self.rng.randint(1, 40)
         self.arming.arm(point.name, hit)
         self.reached(point)
 
     def respawn(self, point: Point) -> None:
-        """The successor of a dead child reaches it; it may be the supervisor."""
+        """The successor of a dead child reaches it; or the supervisor."""
         role = "janitor" if point.roles[0] in ("supervisor", "fork-server") else point.roles[0]
         pids = wait_until(lambda: self.broker.pids(role), 30, f"a {role} to kill")
         self.arming.arm(point.name, point.hit)
@@ -145,7 +145,7 @@ class Drill:
         self.reached(point)
 
     def stop(self, point: Point) -> None:
-        """A clean stop reaches it. Dying is no clean stop, which the next start must see."""
+        """A clean stop reaches it. A death there is no clean stop, which the next start must notice."""
         self.arming.arm(point.name)
         process = self.broker.process
         process.send_signal(signal.SIGTERM)
@@ -154,7 +154,7 @@ class Drill:
 
 
 def _tear(path: Path) -> None:
-    """The beginning of a batch that never came to its end, and indexes that never came to the disk."""
+    """Write the start of an incomplete batch, and drop index entries that were not synced."""
     path.with_suffix(".index").unlink(missing_ok=True)  # killed in a roll, it may have a log and no more
     path.with_suffix(".timeindex").unlink(missing_ok=True)
     with path.open("ab") as log:
@@ -172,14 +172,14 @@ def drill(fresh_broker: Any, tmp_path: Path) -> Iterator[Drill]:
     arming.disarm()
 
 
-def test_there_are_many() -> None:
+def test_number_of_failpoints() -> None:
     assert len(POINTS) >= 40
     assert len({point.name for point in POINTS}) == len(POINTS)
 
 
 @pytest.mark.live
 @pytest.mark.timeout(300)
-def test_the_most_telling(drill: Drill) -> None:
+def test_most_important_points(drill: Drill) -> None:
     names = os.environ.get("ODRADEK_TEST_POINTS")
     drill.go([BY_NAME[name] for name in (names.split() if names else SHORT)])
 
@@ -192,8 +192,8 @@ def test_every_point(drill: Drill, stem: str) -> None:
 
 
 @pytest.mark.parametrize("place", sorted({point.inside for point in POINTS if point.inside}))
-def test_a_point_is_in_a_function_that_there_is(place: str) -> None:
-    """A point in another function is never reached, and only the long test shows that."""
+def test_functions_of_points_exist(place: str) -> None:
+    """A process never reaches a point in another function, and only the long test shows that."""
     module, _, name = place.partition(":")
     tree = ast.parse(inspect.getsource(importlib.import_module(f"odradek.{module}")))
     functions = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
@@ -203,7 +203,7 @@ def test_a_point_is_in_a_function_that_there_is(place: str) -> None:
 @pytest.mark.live
 @pytest.mark.timeout(120)
 def test_without_the_variable_nothing_is_wrapped(fresh_broker: Any) -> None:
-    """The broker itself knows no failpoints: there is nothing to reach in production."""
+    """The broker itself has no failpoints: production cannot reach one."""
     broker = fresh_broker()
     for pid in [broker.process.pid, *broker.pids("worker")]:
         environment = Path(f"/proc/{pid}/environ").read_bytes()

@@ -1,4 +1,4 @@
-"""SIGKILL of random processes of every kind, again and again, under load: nothing lost, doubled, reordered, skipped.
+"""Repeated SIGKILL of random processes under load: no record is lost, duplicated, reordered or skipped.
 
 `ODRADEK_TEST_SEED` replays a run's choice of victims and pauses, `ODRADEK_TEST_KILLS` says how many.
 """
@@ -24,7 +24,7 @@ WHOLE = 25  # every so many kills one is the supervisor's
 
 
 class Killer:
-    """Chooses and kills."""
+    """Chooses a process and kills it."""
 
     def __init__(self, world: World, seed: int) -> None:
         self.world, self.broker = world, world.broker
@@ -32,7 +32,7 @@ class Killer:
         self.killed: Counter[str] = Counter()
 
     def kill_one(self) -> None:
-        """One process, or the whole broker, and a pause."""
+        """Kill one process, or the whole broker, and pause."""
         if self.rng.randrange(WHOLE) == 0:
             self.broker.kill()
             self.killed["supervisor"] += 1
@@ -45,7 +45,7 @@ class Killer:
         time.sleep(self.rng.choice([0.05, 0.2, 0.4, 0.8]))
 
     def _kill(self, role: str) -> None:
-        """One of `role`, or of the next that has a process to kill; the last worker is spared."""
+        """Kill a process of `role`, or of the next role that has one; the last worker is spared."""
         order = list(dict.fromkeys(VICTIMS))
         at = order.index(role)
         which = self.rng.random()
@@ -58,7 +58,7 @@ class Killer:
         return [role for role in order if len(self.broker.pids(role)) > (role == "worker")]
 
     def _kill_fork_server(self) -> None:
-        """What dies from then on is spawned with exec, until another one has imported all."""
+        """Processes that die from then on are started with exec, until another fork server has imported all."""
         for process in living(family(self.broker.process.pid)):
             if "fork-server" in command_words(process):
                 process.kill()
@@ -66,7 +66,7 @@ class Killer:
 
 
 def kills(fresh_broker: Any, count: int) -> None:
-    """`count` kills, judged."""
+    """Run `count` kills, and judge the result."""
     seed = int(os.environ.get("ODRADEK_TEST_SEED", random.randrange(1 << 32)))
     count = int(os.environ.get("ODRADEK_TEST_KILLS", count))
     print(f"ODRADEK_TEST_SEED={seed} ODRADEK_TEST_KILLS={count}")

@@ -1,4 +1,4 @@
-"""A topic deleted and made again under its name: nothing that was known of the former one touches the new one."""
+"""A topic is deleted and recreated under its name: no state of the former one affects the new one."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def lines(broker: Broker, name: str) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["log end", "log start"])
-def test_a_broker_that_dies_before_its_next_checkpoint(fresh_broker: Callable[..., Broker], moved: bool) -> None:
-    """Recovery took the former log start for the new log's, and removed all records before it."""
+def test_kill_before_the_next_checkpoint(fresh_broker: Callable[..., Broker], moved: bool) -> None:
+    """Recovery took the former topic's log start for the new log's, and removed all records before it."""
     every = {f"log_flush{which}_offset_checkpoint_interval_ms": 2000 for which in ("", "_start")}
     broker = fresh_broker(replica_high_watermark_checkpoint_interval_ms=2000, **every)
     asked(broker, "create_topics", NewTopic(NAME, 1))

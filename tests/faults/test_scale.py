@@ -13,7 +13,7 @@ pytestmark = pytest.mark.live
 
 
 def scale(broker: Any, workers: int) -> None:
-    """Ask for `workers` and wait until so many run."""
+    """Request `workers` and wait until so many run."""
     done = broker.command("scale", "--workers", str(workers), "--override", f"log.dirs={broker.data_dir}")
     assert done.returncode == 0, done.stdout + done.stderr
     wait_until(lambda: len(broker.pids("worker")) == workers, 60, f"{workers} workers")

@@ -8,6 +8,7 @@ import uuid
 from typing import Any
 
 from ..clients.raw.wellformed import request
+from ..clients.test_every_version import COMPARED
 from .grammar import Grammar, framed, mangled
 
 _SIZES = (-1, -(1 << 31), 0, 1, 9, (1 << 31) - 1, 1 << 27, 104857601)
@@ -18,7 +19,9 @@ class Golden:
 
     def __init__(self, grammar: Grammar, topic: str, topic_id: uuid.UUID, group: str) -> None:
         self.frames = [
-            _encoded(request(request_class, version, topic, topic_id, group)) for request_class, version in grammar.rows
+            _encoded(request(request_class, version, topic, topic_id, group))
+            for request_class, version in grammar.rows
+            if request_class.API_KEY not in COMPARED
         ]
 
     def mutated(self, rng: random.Random) -> bytes:

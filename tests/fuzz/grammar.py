@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from odradek.protocol import delegation_tokens
+from odradek.protocol.library import message_class
 from odradek.protocol.wire import pack_uvarint
 
 from ..clients.raw.batches import batch, message
@@ -39,7 +41,8 @@ class Grammar:
     def __init__(self, offered: dict[int, tuple[int, int]], names: list[bytes], ids: list[bytes]) -> None:
         self.names = names
         self.ids = ids
-        classes = request_classes()
+        ours = {schema.key: message_class(f"{schema.name}Request") for schema in delegation_tokens.SCHEMAS}
+        classes = request_classes() | ours
         self.rows = [
             (classes[key], version)
             for key, (low, high) in sorted(offered.items())

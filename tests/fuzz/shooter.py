@@ -122,7 +122,7 @@ def shoot_alone(address: tuple[str, int], cases: Sequence[bytes]) -> None:
             try:
                 sock.sendall(case)
                 sock.shutdown(socket.SHUT_WR)
-            except ConnectionError:
+            except OSError:  # also when it is not connected any more
                 pass  # it was quicker
         for sock in socks:
             _drain(sock)

@@ -140,7 +140,7 @@ def test_max_connections_per_ip(fresh_broker: Callable[..., Broker]) -> None:
         refused = from_address(broker, address)
         assert refused.recv(1) == b"", "refused"
         socks.pop().close()
-        wait_until(lambda address=address: not refuses(broker, address), 60, "its place is free again")  # type: ignore[misc]
+        wait_until(lambda address=address: not refuses(broker, address), 60, "its place is free again")  # type: ignore[misc]  # a default in a lambda
         for sock in socks:
             sock.close()
 

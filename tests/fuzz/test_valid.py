@@ -12,6 +12,7 @@ from odradek.workers.apis import table
 
 from .valid import TOO_LONG, OddValues, valid_body
 
+ACLS = (29, 30, 31)
 DECODED = [key for key, row in table.load_rows().items() if row.handle is not None]
 
 
@@ -28,3 +29,5 @@ def test_every_version_is_decoded(key: int) -> None:
                 assert row.decode(version, memoryview(body)) is not None, seed
             except WireError as error:
                 assert "elements" in str(error) or any(text in body for text in TOO_LONG), seed
+            except ValueError as error:  # Kafka does not read a filter or an ACL with the code of UNKNOWN either
+                assert key in ACLS and "UNKNOWN element" in str(error), seed

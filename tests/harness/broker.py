@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,10 @@ class Broker:
         self.log_file = folder / "broker.log"
         self.env = dict(os.environ)
         self.prefix: list[str] = []  # words before the command: `nsenter …`
+        self.answers: Callable[[], bool] = lambda: answers(self.bootstrap)  # on a new connection
         self.process: subprocess.Popen[bytes] | None = None
         self._starts = 0
+        self._killed_of: dict[str, int] = {}  # by role: how many there were when one was killed last
         self.properties: dict[str, Any] = {
             **DEFAULTS,
             "listeners": f"PLAINTEXT://{self.host}:{self.port}",
@@ -128,7 +131,7 @@ class Broker:
         """Wait until it answers a request on a new connection, and says that all its processes run."""
         assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
-        while self.log.count("\nREADY ") < self._starts or not answers(self.bootstrap):
+        while self.log.count("\nREADY ") < self._starts or not self.answers():
             status = self.process.poll()
             if status is not None:
                 self.process = None
@@ -213,6 +216,7 @@ class Broker:
         """SIGKILL one process of `role`; returns its pid once it is dead."""
         pids = self.pids(role)
         assert len(pids) > which, f"no {role} {which} among {self.commands()}"
+        self._killed_of[role] = len(pids)
         victim = psutil.Process(pids[which])
         victim.kill()
         assert not wait_dead([victim]), f"{role} {victim.pid} outlives SIGKILL: {kernel_state(victim.pid)}"
@@ -224,11 +228,11 @@ class Broker:
         return [command_words(process) for process in family(self.process.pid)]
 
     def await_respawn(self, role: str, dead: int, seconds: float = 30) -> list[int]:
-        """Wait until `role` runs again without pid `dead`; returns its pids."""
+        """Wait until as many run of `role` as before one was killed, without pid `dead`; returns their pids."""
 
         def respawned() -> list[int]:
             pids = self.pids(role)
-            return pids if pids and dead not in pids else []
+            return pids if len(pids) >= self._killed_of.get(role, 1) and dead not in pids else []
 
         return wait_until(respawned, seconds, f"{role} started again")
 

@@ -43,10 +43,15 @@ class Cluster:
 
     # -- life
 
-    def start(self) -> Cluster:
-        """Start ZooKeeper, then all brokers at once; AssertionError with the log of what did not start."""
+    def start(self, prepare: Callable[[ZooKeeper], None] | None = None) -> Cluster:
+        """Start ZooKeeper, then all brokers at once; AssertionError with the log of what did not start.
+
+        `prepare` is called between.
+        """
         try:
             self.zookeeper.start()
+            if prepare:
+                prepare(self.zookeeper)
             for broker in self.brokers:
                 broker.launch()
             for broker in self.brokers:

@@ -88,7 +88,7 @@ class Alone:
     def __init__(self, config: pytest.Config) -> None:
         self._root = config.rootpath
         self._marked = ["-m", expression] if (expression := config.getoption("markexpr")) else []
-        self._say = config.pluginmanager.get_plugin("terminalreporter").write_line  # type: ignore[union-attr]
+        self._say = config.pluginmanager.get_plugin("terminalreporter").write_line  # type: ignore[union-attr]  # pytest always has it
         self._known: dict[str, bool] = {}
         self._end = time.monotonic() + BUDGET
 

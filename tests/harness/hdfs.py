@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 import pyspark
 
-from .java import OPTIONS
+from .java import OPTIONS, temporary_files
 from .needs import hdfs_jar
 from .process import die_with_parent, free_port, wait_until
 
@@ -63,7 +63,7 @@ class Hdfs:
         path = f"{self._folder}:{hdfs_jar()}:{Path(pyspark.__file__).parent}/jars/*"
         with (self._folder / f"{name}.log").open("wb") as log:
             return subprocess.Popen(
-                ["java", *OPTIONS, "-cp", path, main, *words],
+                ["java", *OPTIONS, temporary_files(), "-cp", path, main, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import java
@@ -26,9 +27,14 @@ _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
 class ZooKeeper:
-    """One server with its data under `folder`; sessions last at least two ticks of `tick_ms`."""
+    """One server with its data under `folder`; sessions last at least two ticks of `tick_ms`.
 
-    def __init__(self, folder: Path, tick_ms: int = 500) -> None:
+    `properties` are more lines of its configuration, `options` more of its Java.
+    """
+
+    def __init__(
+        self, folder: Path, tick_ms: int = 500, properties: Mapping[str, object] = {}, options: Sequence[str] = ()
+    ) -> None:
         self.folder = folder
         self.port = free_port()
         self.connect = f"127.0.0.1:{self.port}"
@@ -36,12 +42,14 @@ class ZooKeeper:
         self.log_file = folder / "zookeeper.log"
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        self.config.write_text(_PROPERTIES.format(data=folder / "zookeeper", port=self.port, tick=tick_ms))
+        more = "".join(f"{key}={value}\n" for key, value in properties.items())
+        self.config.write_text(_PROPERTIES.format(data=folder / "zookeeper", port=self.port, tick=tick_ms) + more)
+        self._options = [*_OPTIONS, *options]
 
     def start(self) -> ZooKeeper:
         """Start; returns when it serves."""
         with self.log_file.open("ab") as log:
-            words = java.command(VERSION, _MAIN, str(self.config), options=_OPTIONS)
+            words = java.command(VERSION, _MAIN, str(self.config), options=self._options)
             self.process = subprocess.Popen(
                 words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
             )

@@ -12,15 +12,24 @@ KCAT = conformance.SUITES[0]
 def test_a_suite_that_passes() -> None:
     found = conformance.parse(KCAT, "logs: here\nPASSED metadata\n13 passed, 0 failed, 1 skipped\n")
     assert (found.passed, found.failed, found.skipped, found.names) == (13, 0, 1, ())
-    assert found.row().endswith("| 13 | 0 | 1 | – |")
+    assert found.row("now").endswith("| now | 13 | 0 | 1 | – |")
 
 
 @pytest.mark.live
 def test_each_failure_has_its_reason_or_says_that_it_has_none() -> None:
-    found = conformance.parse(KCAT, "FAILED acl-add (rc 1) x\nFAILED TestNew/a|b\n0 passed, 2 failed, 0 skipped\n")
-    assert found.names == ("acl-add", "TestNew/a|b")
+    found = conformance.parse(KCAT, "FAILED quorum (rc 1) x\nFAILED TestNew/a|b\n0 passed, 2 failed, 0 skipped\n")
+    assert found.names == ("quorum", "TestNew/a|b")
     told = conformance.report([found])
-    assert "acl-add: there is no authorizer yet" in told and "TestNew/a/b: **not explained**" in told
+    assert "quorum: a cluster on ZooKeeper has no quorum" in told and "TestNew/a/b: **not explained**" in told
+
+
+@pytest.mark.live
+def test_rows_of_suites_that_did_not_run_stay() -> None:
+    first, second = (conformance.parse(suite, "1 passed, 0 failed, 0 skipped") for suite in conformance.SUITES[:2])
+    again = conformance.parse(conformance.SUITES[0], "2 passed, 0 failed, 0 skipped")
+    told = conformance.report([again], conformance.report([second, first]))
+    rows = [line.split(" | ")[2] for line in told.splitlines() if line.startswith("| kcat")]
+    assert rows == ["2", "1"]
 
 
 def test_a_suite_that_says_nothing_is_an_error() -> None:

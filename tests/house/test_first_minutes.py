@@ -25,7 +25,7 @@ SECONDS = 60
 def commands() -> list[str]:
     """The README's commands to try, in order."""
     chapter = (ROOT / "README.md").read_text().partition("Three commands to try")[2]
-    return re.search(r"```sh\n(.*?)```", chapter, re.DOTALL)[1].splitlines()  # type: ignore[index]
+    return re.search(r"```sh\n(.*?)```", chapter, re.DOTALL)[1].splitlines()  # type: ignore[index]  # each chapter has a block
 
 
 def try_commands(odradek: Path, bootstrap: str, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Imports go one way: broker → workers → {groups, cluster, storage} → ipc; protocol stands apart."""
+"""Imports go one way: broker → workers → {groups, cluster, storage} → ipc; security and protocol stand apart."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 from .tree import imports, layer, modules, pyproject
 
 ALLOWED = {
-    "broker": {"broker", "workers", "groups", "cluster", "storage", "ipc", "protocol", "systemd"},
-    "workers": {"workers", "groups", "cluster", "storage", "ipc", "protocol"},
+    "broker": {"broker", "workers", "groups", "cluster", "security", "storage", "ipc", "protocol", "systemd"},
+    "workers": {"workers", "groups", "cluster", "security", "storage", "ipc", "protocol"},
     "groups": {"groups", "ipc", "protocol"},
-    "cluster": {"cluster", "ipc", "protocol"},
+    "cluster": {"cluster", "security", "ipc", "protocol"},
+    "security": {"security", "protocol"},
     "storage": {"storage", "ipc", "protocol"},
     "ipc": {"ipc", "protocol"},
     "protocol": {"protocol"},
@@ -37,12 +38,14 @@ BULK = {"odradek.protocol.records.bulk"} | {
     )
 }  # fmt: skip
 # What a state machine must not touch: it takes events, bytes and `now_ms`. `cluster/zookeeper*` is a store instead.
-FORBIDDEN = {"groups": SOCKETS | CLOCKS, "protocol": SOCKETS | CLOCKS, "cluster": SOCKETS}
+FORBIDDEN = {"groups": SOCKETS | CLOCKS, "protocol": SOCKETS | CLOCKS, "cluster": SOCKETS, "security": SOCKETS | CLOCKS}
 DISTRIBUTIONS = {
     "confluent_kafka": "confluent-kafka",
     "zmq": "pyzmq",
     "kafka": "kafka-python",
     "posix_ipc": "posix-ipc",
+    "prometheus_client": "prometheus-client",
+    "prompt_toolkit": "prompt-toolkit",
 }
 
 
@@ -56,10 +59,15 @@ def faults(module: str, source: str) -> Iterator[str]:
             yield f"{module}:{line}: {mine} may not import {theirs}"
         if top in FORBIDDEN.get(mine, set()) and not module.startswith("odradek.cluster.tree.zookeeper"):
             yield f"{module}:{line}: {mine} may not import {top}"
-        if top in HEAVY and mine not in ("loadtest", "pipeline") and module not in BULK:
+        if top in HEAVY and mine not in ("loadtest", "pipeline") and module not in BULK and not _is_exporter(module):
             yield f"{module}:{line}: too heavy for a process of the broker ({top})"
         if top in PICKLES:
             yield f"{module}:{line}: no pickle ({top})"
+
+
+def _is_exporter(module: str) -> bool:
+    """A process of its own, which no client waits for."""
+    return module.startswith("odradek.broker.exporter.")
 
 
 def test_every_module_keeps_to_the_rules() -> None:
@@ -78,6 +86,8 @@ def test_every_module_keeps_to_the_rules() -> None:
         ("odradek.workers.apis.x", "from ...broker import config"),
         ("odradek.protocol.x", "from odradek.ipc import shm"),
         ("odradek.loadtest.x", "from odradek.ipc import shm"),
+        ("odradek.security.x", "from odradek.ipc import shm"),
+        ("odradek.security.x", "import time"),
         ("odradek.groups.x", "import socket"),
         ("odradek.groups.x", "from time import monotonic"),
         ("odradek.cluster.x", "import zmq.asyncio"),

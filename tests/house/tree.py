@@ -6,6 +6,7 @@ import ast
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ def top_folders() -> list[Path]:
     return sorted(link.resolve() for link in (ROOT / "src" / "odradek").iterdir() if link.is_symlink())
 
 
+@cache
 def package_dirs() -> dict[str, Path]:
     """Every package that is built, by name: `odradek.workers.apis` → …/workers/apis."""
     files = [file for top in top_folders() for file in top.rglob("__init__.py")]

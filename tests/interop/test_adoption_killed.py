@@ -100,7 +100,7 @@ def test_killed_at_each_step_of_a_take_over(
     for step in STEPS:
         arming.arm(step, action=signal.SIGSTOP)
         broker.launch()
-        wait_until(lambda step=step: arming.fired(step), 60, step)  # type: ignore[misc]
+        wait_until(lambda step=step: arming.fired(step), 60, step)  # type: ignore[misc]  # a default in a lambda
         broker.kill()
     check(broker, kafka, undisturbed)
 

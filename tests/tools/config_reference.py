@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from odradek.cluster.configs.configtypes import ConfigKey
 
 PART = Marked("docs/configuration.md", "configuration reference")
-KAFKAS_DEFAULTS = {"listeners": "PLAINTEXT://:9092"}  # loopback here: there is no authentication yet
+KAFKAS_DEFAULTS = {"listeners": "PLAINTEXT://:9092"}  # loopback here: it needs no authentication
 """Apache Kafka's default of each setting whose default is another here. Tests compare both with Kafka's own."""
 
 _LARGEST = {str((1 << 31) - 1): "2³¹ - 1", str((1 << 63) - 1): "2⁶³ - 1", "1.7976931348623157E308": "largest double"}
@@ -22,15 +22,18 @@ _LARGEST = {str((1 << 31) - 1): "2³¹ - 1", str((1 << 63) - 1): "2⁶³ - 1", "
 
 def reference() -> str:
     """All tables, each below its heading."""
+    from odradek.cluster.configs.authorizer_configs import AUTHORIZER_CONFIGS
     from odradek.cluster.configs.broker_configs import BROKER_CONFIGS
     from odradek.cluster.configs.known_configs import KNOWN_CONFIGS
     from odradek.cluster.configs.own_configs import OWN_CONFIGS
+    from odradek.cluster.configs.security_configs import SECURITY_CONFIGS
     from odradek.cluster.configs.topic_configs import TOPIC_CONFIGS
 
     unused = [*KNOWN_CONFIGS, *(key for key in BROKER_CONFIGS if not key.works)]
     parts = [
         "## Topic configs\n\n" + _topics(key for key in TOPIC_CONFIGS if key.works),
-        "## Broker configs\n\n" + _brokers(key for key in BROKER_CONFIGS if key.works),
+        "## Broker configs\n\n" + _brokers(key for key in (*BROKER_CONFIGS, *AUTHORIZER_CONFIGS) if key.works),
+        "## Broker configs of TLS and SASL\n\n" + _brokers(SECURITY_CONFIGS),
         "## Broker configs of Odradek alone\n\n" + _brokers(OWN_CONFIGS),
         "## Accepted, not used: topic configs\n\n" + _unused(key for key in TOPIC_CONFIGS if not key.works),
         "## Accepted, not used: broker configs\n\n" + _unused(unused),

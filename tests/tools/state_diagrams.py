@@ -11,6 +11,7 @@ from pathlib import Path
 from odradek.groups import group
 from odradek.groups.transactions import states
 from odradek.protocol.errors import Error
+from odradek.security.sasl import exchange_states
 from odradek.workers.net import connection_state
 
 PAGE = Path(__file__).parents[2] / "docs" / "states.md"
@@ -18,8 +19,8 @@ Edge = tuple[str, str, str]  # from, to, what for
 
 HEAD = """# States of connections, groups and transactions
 
-Written by `make docs` from the tables in `workers/net/connection_state.py`, `groups/group.py` and
-`groups/transactions/states.py`; a test fails when this page is not what they say.
+Written by `make docs` from the tables in `workers/net/connection_state.py`, `security/sasl/exchange_states.py`,
+`groups/group.py` and `groups/transactions/states.py`; a test fails when this page is not what they say.
 """
 CONNECTIONS = """
 ## Connections of a worker
@@ -27,6 +28,11 @@ CONNECTIONS = """
 `workers/net/connection_state.py`. A state is a set of reasons why the next request may not be taken now; READY is the
 empty one. What each event makes of them:
 
+"""
+AUTHENTICATION = """
+## Authentication by SASL
+
+`security/sasl/exchange_states.py`. What has no arrow in a state leads to Failed.
 """
 GROUPS = """
 ## Classic consumer groups
@@ -53,7 +59,9 @@ TABLES: dict[str, Mapping[states.State, states.State | Error]] = {
 def page() -> str:
     """The whole file."""
     drawn = (diagram(_group_edges(), group.State.EMPTY.value), diagram(_edges(), states.State.EMPTY.title))
-    return HEAD + CONNECTIONS + _connections() + GROUPS + drawn[0] + TRANSACTIONS + drawn[1] + REQUESTS + _table()
+    authentication = AUTHENTICATION + diagram(_exchange_edges(), exchange_states.State.INITIAL_REQUEST.value)
+    head = HEAD + CONNECTIONS + _connections() + authentication
+    return head + GROUPS + drawn[0] + TRANSACTIONS + drawn[1] + REQUESTS + _table()
 
 
 def _connections() -> str:
@@ -76,6 +84,14 @@ def diagram(edges: Iterable[Edge], first: str) -> str:
         words = ", ".join(filter(None, found))
         lines.append(f"    {origin} --> {target}" + (f": {words}" if words else ""))
     return "\n".join(["\n```mermaid", "stateDiagram-v2", *lines, "```\n"])
+
+
+def _exchange_edges() -> Iterable[Edge]:
+    for origin, row in exchange_states.TRANSITIONS.items():
+        for event, target in row.items():
+            yield origin.value, target.value, event.value
+        if origin not in exchange_states.ENDED:
+            yield origin.value, exchange_states.State.FAILED.value, ""
 
 
 def _group_edges() -> Iterable[Edge]:

@@ -79,12 +79,12 @@ def _line(record: Record) -> bytes:
 
 
 def _take(stream: object, size: int) -> bytes | None:
-    return None if size < 0 else stream.read(size)  # type: ignore[attr-defined]
+    return None if size < 0 else stream.read(size)  # type: ignore[attr-defined]  # opened by Popen
 
 
 def _headers(stream: object) -> tuple[tuple[str, bytes | None], ...]:
     text = bytearray()
-    while (byte := stream.read(1)) != END:  # type: ignore[attr-defined]
+    while (byte := stream.read(1)) != END:  # type: ignore[attr-defined]  # opened by Popen
         assert byte, "kcat ended within a record"
         text += byte
     pairs = [pair.split(b"=", 1) for pair in bytes(text).split(b",") if pair]

@@ -20,6 +20,7 @@ from .report import Summary
 from .trial import Blow, bounce, strike, strike_both, target
 from .world import World
 
+BROKERS = 3
 REPORT = Path(__file__).parents[2] / "CHAOS.md"
 
 
@@ -66,10 +67,10 @@ def play(chaos_cluster: ChaosCluster, one: plan.Round, summary: Summary) -> None
     summary.rounds += 1
 
 
-def run(seed: int, first: int, minutes: float, folder: Path) -> Summary:
+def run(seed: int, first: int, minutes: float, folder: Path, between: str | None = None) -> Summary:
     """Rounds until the time is over or something is wrong."""
-    summary, began = Summary(seed, first), time.monotonic()
-    with ChaosCluster(folder) as chaos_cluster:
+    summary, began = Summary(seed, first, between), time.monotonic()
+    with ChaosCluster(folder, BROKERS, between) as chaos_cluster:
         try:
             for one in itertools.islice(plan.rounds(seed), first, None):
                 if time.monotonic() - began > minutes * 60 or summary.faults:
@@ -96,6 +97,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="no round is begun after so many")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="repeats a run's sequence")
     parser.add_argument("--first", type=int, default=0, help="the round to begin with: go on where a run has ended")
+    secured = "secure the cluster, by PROTOCOL or PROTOCOL/MECHANISM between brokers: SSL, SASL_SSL/SCRAM-SHA-512"
+    parser.add_argument("--between", help=secured)
     parser.add_argument("--report", type=Path, default=REPORT, help="the table that gets a row")
     given = parser.parse_args()
     why = missing("java-3.9.1")
@@ -103,7 +106,7 @@ def main() -> int:
         parser.error(why)
     folder = Path(tempfile.mkdtemp(prefix="odradek-chaos-"))
     say(f"SEED={given.seed} MINUTES={given.minutes:g}, from round {given.first} on; logs in {folder}")
-    summary = run(given.seed, given.first, given.minutes, folder)
+    summary = run(given.seed, given.first, given.minutes, folder, given.between)
     report.add(given.report, summary)
     say(f"{summary.rounds} rounds in {summary.minutes:.1f} minutes; {summary.row('')}")
     for fault in summary.faults[:20]:

@@ -212,7 +212,7 @@ def _send(chaos_cluster: ChaosCluster, name: str, partition: int, values: list[b
     config = {"acks": "all", "enable.idempotence": True, "message.timeout.ms": 200_000, "log_level": 0}
     failed: list[tuple[Any, bytes]] = []
     with_fault = lambda error, message: failed.append((error, message.value())) if error else None  # noqa: E731
-    producer = Producer({"bootstrap.servers": chaos_cluster.bootstrap, **config})
+    producer = Producer({**chaos_cluster.clients.librdkafka, **config})
     for value in values:
         producer.produce(name, value, partition=partition, on_delivery=with_fault)
     undecided = producer.flush(220)
@@ -231,7 +231,7 @@ def _read(chaos_cluster: ChaosCluster, name: str, partition: int, last: bytes) -
     from confluent_kafka import Consumer, TopicPartition
 
     config = {"group.id": name, "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
-    consumer = Consumer({"bootstrap.servers": chaos_cluster.bootstrap, **config})
+    consumer = Consumer({**chaos_cluster.clients.librdkafka, **config})
     consumer.assign([TopicPartition(name, partition, 0)])
     found: list[bytes] = []
     deadline = time.monotonic() + 60

@@ -66,7 +66,7 @@ class Administrator:
         if controller is None:
             return []
         try:
-            with Wire(self._ground.broker(controller).bootstrap, _ANSWER_S) as wire:
+            with self._ground.wire(controller, _ANSWER_S) as wire:
                 return request(wire)
         except (OSError, EOFError):
             return []

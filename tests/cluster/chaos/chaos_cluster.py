@@ -18,6 +18,7 @@ from ...harness.process import wait_until
 from ...harness.wire import Wire
 from .administrator import Administrator
 from .network import HUB, Network
+from .security import ADMIN, Clients, Security
 
 DISK_MIB = 512
 HEAL_S = 180
@@ -43,8 +44,8 @@ class ChaosCluster:
     Over its block that thread is in the hub, so that clients which it makes are there too.
     """
 
-    def __init__(self, folder: Path, brokers: int = 3, **overrides: Any) -> None:
-        """`overrides` are server properties with `_` for `.`."""
+    def __init__(self, folder: Path, brokers: int = 3, between: str | None = None, /, **overrides: Any) -> None:
+        """`overrides` are server properties with `_` for `.`; `between`: what secures it, see `Security`."""
         self._stack = ExitStack()
         self.network = Network(brokers)
         self._stack.callback(self.network.close)
@@ -52,6 +53,8 @@ class ChaosCluster:
         self.cluster = Cluster(folder, brokers, **{**PROPERTIES, **overrides})
         self.zookeeper = self.cluster.zookeeper
         self._open_zookeeper()
+        hosts = map(self.network.address, range(brokers))
+        self.security = Security(folder / "security", between, hosts) if between else None
         self.disks = [self._settle(broker) for broker in self.cluster.brokers]
         self.administrator, self.configurator = Administrator(self), Administrator(self)
         for one in (self.administrator, self.configurator):
@@ -80,15 +83,24 @@ class ChaosCluster:
         }
         listeners = f"PLAINTEXT://{broker.host}:{broker.port}"
         broker.set(listeners=listeners, zookeeper_connect=self.zookeeper.connect)
+        if self.security:
+            self.security.settle(broker)
         return disk
 
     def __enter__(self) -> ChaosCluster:
         try:
-            self.cluster.start()
+            self._start()
         except BaseException:
-            self._stack.close()
+            self.__exit__()
             raise
         return self
+
+    def _start(self) -> None:
+        if not self.security:
+            self.cluster.start()
+            return
+        self.cluster.start(self.security.add_users)
+        self.security.grant(self.cluster.brokers)
 
     def __exit__(self, *_: object) -> None:
         try:
@@ -104,9 +116,14 @@ class ChaosCluster:
         return list(range(len(self.cluster.brokers)))
 
     @property
-    def bootstrap(self) -> str:
-        """Of all brokers."""
-        return self.cluster.bootstrap
+    def clients(self) -> Clients:
+        """How those that have rights reach the brokers."""
+        return self.security.clients() if self.security else Clients.of(self.cluster.bootstrap)
+
+    def wire(self, number: int, seconds: float) -> Wire:
+        """A raw connection to a broker, of an administrator."""
+        broker = self.broker(number)
+        return self.security.wire(broker, seconds) if self.security else Wire(broker.bootstrap, seconds)
 
     def broker(self, number: int) -> Broker:
         """The broker with that id."""
@@ -119,7 +136,7 @@ class ChaosCluster:
     def metadata(self, number: int, *topics: str) -> Any:
         """What one broker says of these topics, or all; None when it does not say anything in two seconds."""
         try:
-            with Wire(self.broker(number).bootstrap, 2) as wire:
+            with self.wire(number, 2) as wire:
                 return wire.metadata(*topics)
         except (OSError, EOFError):
             return None
@@ -179,7 +196,7 @@ class ChaosCluster:
     def topic_id(self, name: str) -> uuid.UUID | None:
         """The id that some running broker knows the topic by."""
         for number in self._running():
-            with suppress(OSError, EOFError, AssertionError), Wire(self.broker(number).bootstrap, 2) as wire:
+            with suppress(OSError, EOFError, AssertionError), self.wire(number, 2) as wire:
                 return topic_id(wire, name)
         return None
 
@@ -218,9 +235,8 @@ class ChaosCluster:
         """One that learns of another controller: librdkafka asks for it with its metadata alone, every five minutes."""
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient(
-            {"bootstrap.servers": self.bootstrap, "log_level": 0, "topic.metadata.refresh.interval.ms": 1000}
-        )
+        clients = self.security.clients(ADMIN) if self.security else self.clients
+        return AdminClient({**clients.librdkafka, "log_level": 0, "topic.metadata.refresh.interval.ms": 1000})
 
     def tidy(self) -> None:
         """Wait until no broker has a directory of what administrators have deleted."""

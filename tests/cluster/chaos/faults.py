@@ -81,7 +81,7 @@ def all_killed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iter
 @contextmanager
 def suspended(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """SIGSTOP of all its processes, the supervisor first."""
-    members = family(chaos_cluster.broker(broker).process.pid)  # type: ignore[union-attr]
+    members = family(chaos_cluster.broker(broker).process.pid)  # type: ignore[union-attr]  # it runs
     for process in members:
         _send(process, signal.SIGSTOP)
     yield
@@ -141,7 +141,7 @@ def _suspended(chaos_cluster: ChaosCluster, broker: int, role: str) -> Iterator[
 def fork_server_killed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """What its other processes are forked from: what dies then is started with exec."""
     one = chaos_cluster.broker(broker)
-    for process in living(family(one.process.pid)):  # type: ignore[union-attr]
+    for process in living(family(one.process.pid)):  # type: ignore[union-attr]  # it runs
         if "fork-server" in command_words(process):
             process.kill()
     dead = one.kill_role("worker")
@@ -165,7 +165,7 @@ def zookeeper_silent(chaos_cluster: ChaosCluster, broker: int, seconds: float) -
     """SIGSTOP of ZooKeeper: connections stand, and nothing is answered."""
     chaos_cluster.zookeeper.suspend()
     yield
-    chaos_cluster.zookeeper.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
+    chaos_cluster.zookeeper.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]  # it runs
 
 
 @contextmanager
@@ -305,7 +305,7 @@ def disk_slow(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Itera
 def clock_off(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """The wall clock of all its processes is an hour ahead, and then right again."""
     one = chaos_cluster.broker(broker)
-    _write(one.folder / "clock", "".join(f"{process.pid} {HOUR_MS}\n" for process in family(one.process.pid)))  # type: ignore[union-attr]
+    _write(one.folder / "clock", "".join(f"{process.pid} {HOUR_MS}\n" for process in family(one.process.pid)))  # type: ignore[union-attr]  # it runs
     yield
     (one.folder / "clock").unlink()
 

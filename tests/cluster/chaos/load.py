@@ -14,6 +14,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from ...faults.checker import History, key_of
+from .security import Clients
 
 UNKNOWN = -1  # an offset that was acknowledged without being told: of a record sent twice
 _PADDING = b"." * 60
@@ -120,9 +121,9 @@ class ByLibrdkafka(Producer):
     producer epoch, in which it also sends again what other partitions may have (confluentinc/librdkafka#4953).
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> None:
+    def __init__(self, clients: Clients, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> None:
         super().__init__(topic, partitions, number, mode, pause)
-        self._client = _librdkafka(bootstrap, mode, self._told)
+        self._client = _librdkafka(clients, mode, self._told)
 
     def _send(self, partition: int, number: int, value: bytes, key: bytes) -> None:
         self._client.produce(self._topic, value, key, partition, self._decided)
@@ -176,9 +177,9 @@ class ByPython(Producer):
     (librdkafka has no way to send only once: what is answered NOT_LEADER it sends again.)
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> None:
+    def __init__(self, clients: Clients, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> None:
         super().__init__(topic, partitions, number, mode, pause)
-        self._client = _python(bootstrap, mode)
+        self._client = _python(clients, mode)
 
     def _send(self, partition: int, number: int, value: bytes, key: bytes) -> None:
         from kafka.errors import KafkaError
@@ -210,18 +211,18 @@ class ByPython(Producer):
         return True
 
 
-def make_producer(bootstrap: str, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> Producer:
+def make_producer(clients: Clients, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> Producer:
     """One that produces like this."""
     kind = ByLibrdkafka if mode.idempotent and mode.compression == "none" else ByPython
-    return kind(bootstrap, topic, partitions, number, mode, pause)
+    return kind(clients, topic, partitions, number, mode, pause)
 
 
-def _librdkafka(bootstrap: str, mode: Mode, told: Any) -> Any:
+def _librdkafka(clients: Clients, mode: Mode, told: Any) -> Any:
     from confluent_kafka import Producer as Client
 
     return Client(
         {
-            "bootstrap.servers": bootstrap,
+            **clients.librdkafka,
             "acks": mode.acks,
             "enable.idempotence": True,
             "max.in.flight.requests.per.connection": 1,
@@ -242,13 +243,13 @@ def _librdkafka(bootstrap: str, mode: Mode, told: Any) -> Any:
     )
 
 
-def _python(bootstrap: str, mode: Mode) -> Any:
+def _python(clients: Clients, mode: Mode) -> Any:
     from kafka import KafkaProducer
 
     retrying = {"delivery_timeout_ms": 300_000, "request_timeout_ms": 3000, "max_in_flight_requests_per_connection": 1}
     once = {"retries": 0, "delivery_timeout_ms": 15_000, "request_timeout_ms": 5000}
     return KafkaProducer(
-        bootstrap_servers=bootstrap.split(","),
+        **clients.kafka_python,
         acks=-1 if mode.acks == "all" else int(mode.acks),
         enable_idempotence=mode.idempotent,
         compression_type=None if mode.compression == "none" else mode.compression,

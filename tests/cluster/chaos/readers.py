@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 from ...faults.checker import Found, Log
+from .security import Clients
 
 _COMMIT_S = 0.4
 _PROMPT_S = 1.0
@@ -79,12 +80,12 @@ class Commits:
 class _Reader:
     """A thread with a consumer. `rows` is what it has seen of each partition."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, config: dict[str, Any]) -> None:
+    def __init__(self, clients: Clients, topic: str, partitions: int, config: dict[str, Any]) -> None:
         self.rows: Log = {partition: [] for partition in range(partitions)}
         self.errors: Counter[str] = Counter()
         self.problems: list[str] = []
         self.topic, self.partitions = topic, partitions
-        self.consumer = _consumer(bootstrap, config)
+        self.consumer = _consumer(clients, config)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._guarded, daemon=True)
 
@@ -129,8 +130,8 @@ class _Reader:
 class Tail(_Reader):
     """Reads all partitions from the start, without a group. A log that goes back is an error to it."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        super().__init__(bootstrap, topic, partitions, {"group.id": f"tail-{topic}", "auto.offset.reset": "error"})
+    def __init__(self, clients: Clients, topic: str, partitions: int) -> None:
+        super().__init__(clients, topic, partitions, {"group.id": f"tail-{topic}", "auto.offset.reset": "error"})
 
     def _begin(self) -> None:
         self.consumer.assign(_from_start(self.topic, self.partitions))
@@ -139,9 +140,9 @@ class Tail(_Reader):
 class Member(_Reader):
     """A member of a group, which commits what it has read and reads the commits of others."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, commits: Commits) -> None:
+    def __init__(self, clients: Clients, topic: str, partitions: int, commits: Commits) -> None:
         config = {"group.id": f"group-{topic}", "auto.offset.reset": "earliest", "session.timeout.ms": 6000}
-        super().__init__(bootstrap, topic, partitions, config | {"heartbeat.interval.ms": 1000})
+        super().__init__(clients, topic, partitions, config | {"heartbeat.interval.ms": 1000})
         self.commits = commits
         self._next_commit = 0.0
 
@@ -181,10 +182,10 @@ class Member(_Reader):
         return [one for one in self.consumer.position(self.consumer.assignment()) if one.offset >= 0]
 
 
-def read_all(bootstrap: str, topic: str, partitions: int, seconds: float = 120) -> Log:
+def read_all(clients: Clients, topic: str, partitions: int, seconds: float = 120) -> Log:
     """Every record of a topic up to its high watermarks of now."""
     log: Log = {partition: [] for partition in range(partitions)}
-    consumer = _consumer(bootstrap, {"group.id": f"all-{topic}", "auto.offset.reset": "error"})
+    consumer = _consumer(clients, {"group.id": f"all-{topic}", "auto.offset.reset": "error"})
     try:
         places = _from_start(topic, partitions)
         deadline = time.monotonic() + seconds
@@ -223,12 +224,12 @@ def _from_start(topic: str, partitions: int) -> list[Any]:
     return [TopicPartition(topic, partition, 0) for partition in range(partitions)]
 
 
-def _consumer(bootstrap: str, config: dict[str, Any]) -> Any:
+def _consumer(clients: Clients, config: dict[str, Any]) -> Any:
     from confluent_kafka import Consumer
 
     return Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **clients.librdkafka,
             "enable.auto.commit": False,
             "isolation.level": "read_uncommitted",
             "fetch.wait.max.ms": 200,

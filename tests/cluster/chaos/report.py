@@ -18,6 +18,8 @@ a reader that follows. Administrators reassign, elect, add partitions, delete to
 `min.insync.replicas` meanwhile. Faults are drawn from the seed (`make chaos SEED=… MINUTES=…` repeats the sequence);
 after each four all is read, every promise is checked, and all replicas are compared byte by byte; now and then all
 brokers are stopped and every data directory is checked. What acks=1 loses in a failover is allowed, and counted.
+Behind a seed: what secures the connections between brokers (`ARGS='--between SASL_SSL/SCRAM-SHA-512'`); clients then
+come over SASL_SSL with exactly the ACLs that they need, and an outsider without any tries to write and read as well.
 
 """
 _COLUMNS = (
@@ -32,6 +34,7 @@ class Summary:
 
     seed: int
     first_round: int = 0
+    between: str | None = None  # what secures the cluster
     rounds: int = 0
     minutes: float = 0.0
     acked: Counter[str] = field(default_factory=Counter)
@@ -51,12 +54,15 @@ class Summary:
         """The table's row."""
         kinds = "; ".join(f"{count} {name} {self.gaps[name]:.1f}" for name, count in sorted(self.done.items()))
         cells = [
-            f"{datetime.now(UTC):%Y-%m-%d %H:%M}", commit, str(self.seed),
+            f"{datetime.now(UTC):%Y-%m-%d %H:%M}", commit, self._seed(),
             f"{self.first_round}–{self.first_round + self.rounds - 1}", f"{self.minutes:.0f}",
             f"{self.acked['all']:,} / {self.acked['1']:,}", f"{self.lost['all']} / {self.lost['1']}",
             self._commits(), _faults(self.faults), kinds,
         ]  # fmt: skip
         return f"| {' | '.join(cells)} |\n"
+
+    def _seed(self) -> str:
+        return f"{self.seed}, {self.between}" if self.between else str(self.seed)
 
     def _commits(self) -> str:
         return f"{self.commits:,}" + (f" ({self.came_late} came late)" if self.came_late else "")

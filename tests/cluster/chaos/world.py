@@ -1,4 +1,7 @@
-"""One topic on the cluster under load, and the verdict on it: six producers, a group of two, and one that follows."""
+"""One topic on the cluster under load, and the verdict on it: six producers, a group of two, and one that follows.
+
+On a secured cluster an outsider tries to take part as well.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from ...harness.process import wait_until
 from . import divergence
 from .chaos_cluster import HEAL_S, ChaosCluster
 from .load import MODES, UNKNOWN, Mode, Producer, make_producer
+from .outsider import Outsider
 from .readers import Commits, Member, Tail, read_all
 
 PARTITIONS = 3
@@ -40,11 +44,13 @@ class World:
     ) -> None:
         self.chaos_cluster = chaos_cluster
         self.topic = chaos_cluster.create_topic("load", PARTITIONS, **{"min_insync_replicas": 2, **config})
-        where = (chaos_cluster.bootstrap, self.topic, PARTITIONS)
+        where = (chaos_cluster.clients, self.topic, PARTITIONS)
         self.producers = [make_producer(*where, number, mode, pause) for number, mode in enumerate(modes)]
         self.commits = Commits()
         self.members = [Member(*where, self.commits) for _ in range(2)]
         self.tail = Tail(*where)
+        security = chaos_cluster.security
+        self.outsiders = [Outsider(chaos_cluster, security, self.topic, PARTITIONS)] if security else []
         self._tracebacks = self._count_tracebacks()
 
     # -- life
@@ -62,13 +68,16 @@ class World:
                 self._abandon()
                 raise
 
-    def _clients(self) -> list[Producer | Member | Tail]:
-        return [*self.producers, *self.members, self.tail]
+    def _clients(self) -> list[Producer | Member | Tail | Outsider]:
+        return [*self.producers, *self._readers()]
+
+    def _readers(self) -> list[Member | Tail | Outsider]:
+        return [*self.members, self.tail, *self.outsiders]
 
     def _abandon(self) -> None:
         for producer in self.producers:
             producer.abandon()
-        for reader in [*self.members, self.tail]:
+        for reader in self._readers():
             reader.stop()
 
     def leader(self) -> int:
@@ -107,7 +116,7 @@ class World:
             producer.stop()
         self.chaos_cluster.healed(self.topic, PARTITIONS)  # what was still in flight is everywhere
         verdict.faults += self._group(self._read())
-        for reader in [*self.members, self.tail]:
+        for reader in self._readers():
             reader.stop()
         log = self._read()  # again: a request whose client has given up may arrive late
         self._settle_unknown(log)
@@ -118,7 +127,7 @@ class World:
         return verdict
 
     def _read(self) -> Log:
-        return read_all(self.chaos_cluster.bootstrap, self.topic, PARTITIONS)
+        return read_all(self.chaos_cluster.clients, self.topic, PARTITIONS)
 
     def _group(self, log: Log) -> list[str]:
         """Wait until the group has seen every record, each at least once; what it skipped."""

@@ -1,4 +1,4 @@
-"""Whose addresses are brokers': exact ones, this machine's own loopback, and networks that are named."""
+"""Which addresses count as brokers': registered ones, this machine's loopback, and networks in the setting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
     ("host", "takes"),
     [("10.0.0.1", True), ("10.0.0.2", False), ("127.0.0.1", False), ("::1", False), ("", False), ("name", False)],
 )
-def test_an_address_is_a_brokers_or_not(host: str, takes: bool) -> None:
+def test_only_registered_addresses_are_admitted(host: str, takes: bool) -> None:
     assert Admitted("INTERNAL", ["10.0.0.1"]).allows("INTERNAL", host) is takes
     assert not Admitted("INTERNAL", ["10.0.0.1"]).allows("PLAINTEXT", host), "another listener"
     assert not NOBODY.allows("INTERNAL", host)
@@ -38,7 +38,7 @@ def test_a_broker_on_this_machine_connects_from_loopback(own: str) -> None:
         ("*", "203.0.113.9", "no address"),
     ],
 )
-def test_networks_that_are_allowed(text: str, inside: str, outside: str) -> None:
+def test_allowed_networks_are_admitted(text: str, inside: str, outside: str) -> None:
     one = Admitted("PLAINTEXT", [], admitted.parse_allowed(text))
     assert one.allows("PLAINTEXT", inside)
     assert not one.allows("PLAINTEXT", outside)
@@ -46,13 +46,21 @@ def test_networks_that_are_allowed(text: str, inside: str, outside: str) -> None
 
 
 @pytest.mark.parametrize("text", ["host.example", "10.0.0.0/99", "10.0.0.1;10.0.0.2"])
-def test_what_is_no_network_is_refused_at_the_start(text: str) -> None:
+def test_invalid_network_is_refused_at_start(text: str) -> None:
     with pytest.raises(ConfigError, match=ALLOWED):
         parse(ALLOWED, text)
 
 
-def test_workers_find_it_in_the_metadata() -> None:
-    one = Admitted("PLAINTEXT", ["10.0.0.1"], ["10.1.0.0/16"])
+def test_broker_is_admitted_only_on_its_listener() -> None:
+    one = Admitted("NEW", ["10.0.0.1", "10.0.0.2"], ["10.1.0.0/16"], {"OLD": ["10.0.0.2"]})
+    assert one.allows("OLD", "10.0.0.2") and one.allows("NEW", "10.0.0.2")
+    for host in ("10.0.0.1", "10.1.0.1", "127.0.0.1"):
+        assert not one.allows("OLD", host)
+    assert not one.allows("CLIENTS", "10.0.0.2")
+
+
+def test_workers_read_admitted_addresses_from_metadata() -> None:
+    one = Admitted("PLAINTEXT", ["10.0.0.1"], ["10.1.0.0/16"], {"OLD": ["10.0.0.2"]})
     found = Snapshot.parse(Snapshot(raw_snapshot(1, "c", 0, [], {}, {}, one)).encode())
     assert found.admitted.raw == one.raw
     assert not Snapshot.empty().admitted.allows("PLAINTEXT", "10.0.0.1")

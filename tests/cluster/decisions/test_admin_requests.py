@@ -1,4 +1,4 @@
-"""What the controller is asked for: elections, moves back to preferred leaders, a leader's new isr; Kafka's codes."""
+"""Requests to the controller: elections, preferred leaders, a leader's new ISR; Kafka's error codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .test_controller_state import P, Q, now, world
 
 
 def two_led_by_the_second() -> World:
-    """P and Q prefer broker 1, which was away: 2 leads both; 1 is back in the isr of P only."""
+    """P and Q prefer broker 1, which was down: broker 2 leads both, and 1 is in the ISR of P only."""
     made = world([1, 2], [1, 2])
     made.state.died([1])
     made.after_loss()
@@ -49,7 +49,7 @@ def test_preferred_elections() -> None:
     assert admin_requests.preferred(made.state, [P]).changes == []
 
 
-def test_an_unclean_election_waits_for_who_is_only_suspected() -> None:
+def test_unclean_election_waits_for_suspected_broker() -> None:
     made = world([1, 2])
     made.leader_writes(P, [1], seen=True)
     made.state.died([1], suspected=True)
@@ -76,13 +76,13 @@ def test_unclean_elections() -> None:
     assert codes(admin_requests.unclean(made.state, [P])) == {P: errors.ELECTION_NOT_NEEDED}
 
 
-def test_a_controller_that_was_deposed_says_so() -> None:
+def test_former_controller_answers_not_controller() -> None:
     made = two_led_by_the_second()
     made.state.put(P, made.nodes[P]._replace(controller_epoch=9))
     assert codes(admin_requests.preferred(made.state, [P])) == {P: errors.NOT_CONTROLLER}
 
 
-def test_imbalance_is_a_share_of_what_a_broker_should_lead() -> None:
+def test_imbalance_is_share_of_preferred_partitions() -> None:
     made = two_led_by_the_second()
     made.create("u", [1, 3], [3, 1], [9])
     assert admin_requests.imbalanced(made.state, 66) == [P]  # 2 of 3 are led elsewhere, and one of them can go back
@@ -102,8 +102,11 @@ def refused(call: Callable[[], object]) -> int:
     return error.value.code
 
 
-def test_who_stops_may_ask_though_it_refuses_connections() -> None:
-    """It has closed its listeners, and is registered: refused it would go without the others' leading."""
+def test_suspected_broker_may_request_controlled_shutdown() -> None:
+    """It has closed its listeners but is registered:
+
+    a refusal would stop it before other brokers lead its partitions.
+    """
     state = world([1]).state
     state.died([1], suspected=True)  # it closes its listeners, and is registered
     admin_requests.check_shutdown(state, 1, 101)
@@ -112,7 +115,7 @@ def test_who_stops_may_ask_though_it_refuses_connections() -> None:
     assert refused(lambda: admin_requests.check_shutdown(state, 1, 101)) == errors.BROKER_NOT_AVAILABLE
 
 
-def test_who_may_ask() -> None:
+def test_only_registered_broker_may_request_shutdown() -> None:
     state = world([1]).state  # broker 1 has epoch 101
     for epoch in (-1, 101, 102):
         admin_requests.check_shutdown(state, 1, epoch)

@@ -43,12 +43,12 @@ def test_a_leaders_own_change_is_metadata_for_all() -> None:
     assert named(made.state, requests(made.state, shown=[P]))[1] == ([], [P], [])
 
 
-def test_without_partitions_all_hear_who_lives() -> None:
+def test_request_without_partitions_sends_live_brokers_to_all() -> None:
     made = world([1])
     assert requests(made.state) == dict.fromkeys((1, 2, 3, 4), BrokerRequestBatch([], [], []))
 
 
-def test_who_shuts_down_is_told_still_but_not_counted_on() -> None:
+def test_broker_in_shutdown_gets_requests_but_is_not_live() -> None:
     made = world([1, 2, 3], [2, 1])
     made.state.shutting_down.add(1)
     plan = made.state.controlled_shutdown(1)
@@ -60,7 +60,7 @@ def test_who_shuts_down_is_told_still_but_not_counted_on() -> None:
     assert [each.offline_replicas for each in told[2].metadata] == [(1,), (1,)]
 
 
-def test_the_dead_and_those_with_a_failed_directory_are_not_told() -> None:
+def test_dead_and_offline_replicas_get_no_request() -> None:
     made = world([1, 2, 3])
     made.state.log_dirs(2, {P}, ())
     made.state.died([1])
@@ -69,13 +69,13 @@ def test_the_dead_and_those_with_a_failed_directory_are_not_told() -> None:
     assert named(made.state, told) == {2: ([], [P], [P]), 3: ([P], [P], []), 4: ([], [P], [])}
 
 
-def test_partitions_without_standing_cannot_be_told_of() -> None:
+def test_partition_without_state_is_left_out() -> None:
     made = world([9])
     assert named(made.state, requests(made.state, [P], stop={(P, 1): True}))[1] == ([], [], [P])
     assert requests(made.state, stop={(P, 1): True})[1].stop == [StopReplica(P, -1, True)]
 
 
-def test_a_topic_that_is_being_deleted_is_shown_so_and_stopped() -> None:
+def test_deleting_topic_is_marked_and_stopped() -> None:
     made = world([1, 2])
     made.state.deleting.add("t")
     told = requests(made.state, [P], stop={(P, 1): True})
@@ -84,7 +84,7 @@ def test_a_topic_that_is_being_deleted_is_shown_so_and_stopped() -> None:
     assert told[1].metadata == [UpdateMetadata(P, None, 1, -2, 0, (1, 2), 0, (1, 2), ())]
 
 
-def test_only_coming_replicas_are_new_while_a_partition_moves() -> None:
+def test_only_adding_replicas_are_new_in_a_reassignment() -> None:
     made = world([1, 2])
     step = reassignment.begin(made.state, P, reassignment.plan(made.state, P, [2, 3]))
     assert made.follow(step)
@@ -103,7 +103,7 @@ def test_only_coming_replicas_are_new_while_a_partition_moves() -> None:
     assert named(made.state, told) == {1: ([], [P], [P]), 2: ([P], [P], []), 3: ([P], [P], []), 4: ([], [P], [])}
 
 
-def test_a_broker_that_starts_hears_all_and_is_heard_of() -> None:
+def test_starting_broker_gets_full_state_and_others_learn_of_it() -> None:
     made = world([1, 2], [2, 5], [9])
     made.state.started({5: 105})
     told = full_state(made.state, [5])
@@ -112,7 +112,7 @@ def test_a_broker_that_starts_hears_all_and_is_heard_of() -> None:
     assert made.state.brokers_started(never) == []
 
 
-def test_all_is_told_when_nothing_that_a_broker_may_have_is_left_out() -> None:
+def test_request_is_full_if_it_names_every_possible_replica() -> None:
     made = world([1, 2], [2, 5], [9])
     assert is_full(made.state, 1)
     made.state.put_topic("u", TopicNode(None, {0: [1]}))
@@ -122,7 +122,7 @@ def test_all_is_told_when_nothing_that_a_broker_may_have_is_left_out() -> None:
     assert is_full(made.state, 1)
 
 
-def test_all_is_not_told_while_a_topic_cannot_be_read() -> None:
+def test_request_is_not_full_while_a_topic_is_malformed() -> None:
     made = world([1, 2])
     made.state.malformed_topics.add("u")
     assert not is_full(made.state, 1)
@@ -130,7 +130,7 @@ def test_all_is_not_told_while_a_topic_cannot_be_read() -> None:
     assert is_full(made.state, 1)
 
 
-def test_what_waits_for_its_deletion_is_told_to_who_starts_as_it_stands() -> None:
+def test_starting_broker_gets_state_of_topics_to_delete() -> None:
     made = world([1, 2])
     made.state.deleting.add("t")
     told = full_state(made.state, [1, 3])
@@ -138,7 +138,7 @@ def test_what_waits_for_its_deletion_is_told_to_who_starts_as_it_stands() -> Non
     assert told[3].metadata == told[2].metadata == []
 
 
-def test_a_topic_of_another_id_is_another() -> None:
+def test_topic_with_another_id_is_another_topic() -> None:
     made, other = world([1, 2]), TopicNode(ID, {0: [2]})
     made.state.put_topic("t", other)
     assert (made.state.recreated, P in made.state.partition_states) == (set(), True)  # it is given an id
@@ -155,21 +155,21 @@ def test_a_topic_of_another_id_is_another() -> None:
     assert not made.state.recreated  # its logs are gone
 
 
-def test_a_topic_that_has_gone_meanwhile() -> None:
+def test_topic_deleted_meanwhile_is_left_out() -> None:
     made = world([1])
     made.state.drop_topic("t")
     made.state.put_topic("u", TopicNode(None, {}))
     assert requests(made.state, [P], shown=[Q])[1] == BrokerRequestBatch([], [], [])
 
 
-def test_who_has_lost_a_directory_is_asked_about_all_it_has() -> None:
+def test_broker_with_failed_directory_gets_all_its_replicas() -> None:
     made = world([1, 2, 3], [2, 1], [1, 3])
     made.state.log_dirs(2, {P}, ())
     assert [each.partition for each in log_dir_probe(made.state, 2).leader_and_isr] == [P, Q]
 
 
-def test_who_is_asked_about_all_it_has_is_shown_all_there_is() -> None:
-    """Its successor process may have met a topic that made no sense in ZooKeeper: it shows it when it has the whole."""
+def test_broker_that_gets_all_its_replicas_gets_full_metadata() -> None:
+    """Its next process may find a malformed topic node in ZooKeeper, which it publishes only from a full state."""
     made = world([2], [1, 3])
     told = log_dir_probe(made.state, 2)
     assert [each.partition for each in told.leader_and_isr] == [P]

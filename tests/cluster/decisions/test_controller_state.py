@@ -1,4 +1,4 @@
-"""The controller's decisions: what holds after any order of events, and Kafka's rules by example."""
+"""The controller's decisions: invariants under any order of events, and Kafka's rules by example."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_one_change_when_the_leader_and_a_follower_die_at_once() -> None:
     assert changes[0].before == made.nodes[P] and changes[0].after.version == made.nodes[P].version
 
 
-def test_the_last_in_sync_stay_in_the_isr() -> None:
+def test_last_isr_members_stay_when_they_fail() -> None:
     made = world([1, 2])
     made.state.died([2])
     made.after_loss()
@@ -184,7 +184,7 @@ def test_the_last_in_sync_stay_in_the_isr() -> None:
     assert now(made) == (1, (1,), 3)
 
 
-def test_all_of_an_isr_that_die_at_once_stay_and_any_may_lead() -> None:
+def test_isr_that_fails_at_once_stays_and_any_member_may_lead() -> None:
     made = world([1, 2, 3])
     made.state.died([1, 2, 3])
     made.after_loss()
@@ -194,7 +194,7 @@ def test_all_of_an_isr_that_die_at_once_stay_and_any_may_lead() -> None:
     assert now(made) == (3, (3,), 2)
 
 
-def test_unclean_election_is_the_topics_own_affair() -> None:
+def test_unclean_election_follows_topic_config() -> None:
     made = world([1, 2])
     made.state.died([2])
     made.after_loss()
@@ -207,7 +207,7 @@ def test_unclean_election_is_the_topics_own_affair() -> None:
     assert now(made) == (2, (2,), 2)
 
 
-def test_a_suspicion_is_no_reason_to_elect_out_of_the_isr() -> None:
+def test_suspicion_causes_no_unclean_election() -> None:
     made = world([1, 2])
     made.uncleanly.add("t")
     made.leader_writes(P, [1], seen=True)
@@ -220,7 +220,7 @@ def test_a_suspicion_is_no_reason_to_elect_out_of_the_isr() -> None:
     assert now(made) == (2, (2,), 2)
 
 
-def test_one_that_was_suspected_leads_again() -> None:
+def test_suspected_broker_leads_again_after_return() -> None:
     made = world([1, 2])
     made.uncleanly.add("t")
     made.leader_writes(P, [1], seen=True)
@@ -231,14 +231,14 @@ def test_one_that_was_suspected_leads_again() -> None:
     assert now(made) == (1, (1,), 2)
 
 
-def test_who_leads_goes_on_leading_when_others_come() -> None:
+def test_leader_stays_when_other_brokers_start() -> None:
     made = world([5, 1])
     made.state.started({5: 9})
     made.state.put(P, made.nodes[P]._replace(isr=(1, 5)))
     assert made.state.brokers_started(never) == made.state.brokers_failed(never) == []
 
 
-def test_a_log_dir_that_failed_is_as_a_broker_that_is_gone_until_it_registers_anew() -> None:
+def test_failed_log_dir_counts_as_lost_until_next_registration() -> None:
     made = world([1, 2], [1, 2])
     assert made.state.log_dirs(1, {P}, {Q}) == {P}
     made.after_loss()
@@ -252,8 +252,8 @@ def test_a_log_dir_that_failed_is_as_a_broker_that_is_gone_until_it_registers_an
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-def test_a_log_dir_that_failed_counts_for_the_topic_that_was_in_it(dropped: bool) -> None:
-    """Another topic of that name is in a directory that works."""
+def test_failed_log_dir_does_not_affect_recreated_topic(dropped: bool) -> None:
+    """The new topic of that name is in a working directory."""
     state = ControllerContext(1)
     state.started({1: 101, 2: 102})
     for topic_id in (b"former".ljust(16), b"latter".ljust(16)):
@@ -282,7 +282,7 @@ def test_controlled_shutdown_moves_leaders_and_leaves_the_isr() -> None:
     assert not made.state.shutting_down
 
 
-def test_a_partition_without_other_replicas_is_no_affair_of_a_shutdown() -> None:
+def test_shutdown_leaves_partition_without_other_replicas() -> None:
     made = world([1])
     made.state.log_dirs(1, {P}, ())
     made.after_loss()
@@ -295,7 +295,7 @@ def test_brokers_that_shut_down_together_do_not_move_leadership_to_each_other() 
     assert made.state.controlled_shutdown(1).changes[0].after[:2] == (3, (3,))
 
 
-def test_nothing_is_decided_about_topics_that_are_being_deleted() -> None:
+def test_deleting_topics_get_no_decisions() -> None:
     made = world([1, 2])
     made.state.deleting.add("t")
     made.state.died([1])
@@ -306,7 +306,7 @@ def test_nothing_is_decided_about_topics_that_are_being_deleted() -> None:
     made.state.drop_topic("t")
 
 
-def test_what_a_later_controller_wrote_is_left_alone() -> None:
+def test_state_of_later_controller_is_not_overwritten() -> None:
     made = world([1, 2])
     made.state.put(P, made.nodes[P]._replace(controller_epoch=2))
     made.state.died([1])
@@ -319,7 +319,7 @@ def test_topics_have_ids() -> None:
     assert (made.state.topic_name(bytes(16)), made.state.topic_name(b"\1" * 16)) == ("u", None)
 
 
-def test_a_standing_is_what_a_state_node_says() -> None:
+def test_state_equals_its_node() -> None:
     state = PartitionState(3, 7, [3, 1], 2)
     assert LeaderIsrAndControllerEpoch.read(state, 4) == LeaderIsrAndControllerEpoch(3, (3, 1), 7, 2, 4)
     assert LeaderIsrAndControllerEpoch.read(state, 4).state == state

@@ -1,4 +1,4 @@
-"""The four leader elections: by example, and in every small case as Apache Kafka's own controller holds them."""
+"""The four leader elections: by example, and all small cases against Apache Kafka's controller."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ def test_offline_takes_the_first_replica_in_sync_and_keeps_the_order_of_the_isr(
     assert elections.offline([1, 2, 3], [1], set(), unclean=True) is None
 
 
-def test_preferred_is_the_first_replica_or_nobody() -> None:
+def test_preferred_leader_is_first_replica_or_none() -> None:
     assert elections.preferred([1, 2], [2, 1], {1, 2}) == ElectionResult(1, (2, 1))
     assert elections.preferred([1, 2], [2], {1, 2}) is None
     assert elections.preferred([1, 2], [1, 2], {2}) is None
     assert elections.preferred([], [], {1}) is None
 
 
-def test_reassignment_looks_only_at_the_target() -> None:
+def test_reassignment_elects_only_target_replicas() -> None:
     assert elections.reassignment([4, 5], [1, 5, 4], {1, 5}) == ElectionResult(5, (1, 5, 4))
     assert elections.reassignment([4, 5], [1], {1, 4, 5}) is None
 
 
-def test_who_shuts_down_neither_leads_nor_stays_in_sync() -> None:
+def test_broker_in_shutdown_leaves_leadership_and_isr() -> None:
     assert elections.controlled_shutdown([1, 2, 3], [1, 2, 3], {1, 2, 3}, {1}) == ElectionResult(2, (2, 3))
     assert elections.controlled_shutdown([1, 2, 3], [1, 2, 3], {3}, {1}) == ElectionResult(3, (2, 3))
     assert elections.controlled_shutdown([1, 2], [1], {1, 2}, {1}) is None

@@ -1,4 +1,4 @@
-"""Moving partitions: what holds after any order of events, Kafka's own arithmetic, its example, its errors."""
+"""Reassignments: invariants under any order of events, Kafka's own arithmetic, example and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis.stateful import precondition, rule
 
 from odradek.broker.controller.elected.reassignment import Reassignments
 from odradek.cluster.decisions import reassignment
-from odradek.cluster.decisions.controller_state import Change, ControllerContext
+from odradek.cluster.decisions.controller_state import ControllerContext, StateChange
 from odradek.cluster.decisions.reassignment import Assignment
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.rules.validation import MOST_REPLICAS
@@ -89,7 +89,7 @@ TestAnyOrderOfEvents = Moving.TestCase
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_assignments_of_moves_and_of_moves_within_moves_are_kafkas() -> None:
+def test_assignments_equal_kafkas() -> None:
     cases = lines("assignments")
     assert len(cases) == 40 * 40 * 65
     for origin, first, second, *theirs in cases:
@@ -105,7 +105,7 @@ def text(assignment: Assignment) -> str:
 
 
 def moved(target: Sequence[int] | None, *replicas: int, alive: int = 7) -> tuple[World, reassignment.Step]:
-    """A partition on `replicas` that has begun to move."""
+    """A partition on `replicas` whose reassignment has begun."""
     world = World(range(1, alive))
     world.create("t", list(replicas))
     step = reassignment.begin(world.state, P, reassignment.plan(world.state, P, target))
@@ -130,7 +130,7 @@ def test_kafkas_example_from_123_to_456() -> None:
     assert reassignment.resume(world.state, P) is None
 
 
-def test_a_move_that_is_cancelled_deletes_what_came() -> None:
+def test_cancelled_reassignment_deletes_added_replicas() -> None:
     world, _ = moved([4, 2], 1, 2)
     world.leader_writes(P, [1, 2, 4], seen=True)
     back = reassignment.begin(world.state, P, reassignment.plan(world.state, P, None))
@@ -140,7 +140,7 @@ def test_a_move_that_is_cancelled_deletes_what_came() -> None:
     assert reassignment.finish(world.state, P) is None
 
 
-def test_a_leader_that_goes_with_a_cancelled_move_is_succeeded_by_one_in_sync() -> None:
+def test_cancelled_reassignment_of_leader_elects_isr_member() -> None:
     world, _ = moved([4], 1, 2)
     world.leader_writes(P, [1, 2, 4], seen=True)
     world.state.died([1])
@@ -151,14 +151,14 @@ def test_a_leader_that_goes_with_a_cancelled_move_is_succeeded_by_one_in_sync() 
     assert (world.nodes[P].leader, world.nodes[P].isr) == (2, (2,))
 
 
-def test_a_move_replaced_by_another_gives_up_only_what_the_other_lacks() -> None:
+def test_replaced_reassignment_removes_only_replicas_it_lacks() -> None:
     world, _ = moved([4, 5], 1, 2)
     step = reassignment.begin(world.state, P, reassignment.plan(world.state, P, [5, 6]))
     assert (step.stop, step.new) == ({(P, 4): True}, {(P, 5), (P, 6)})
     assert step.assignment == Assignment((5, 6, 1, 2), (5, 6), (1, 2))
 
 
-def test_fewer_replicas_are_enough_at_once() -> None:
+def test_fewer_replicas_complete_at_once() -> None:
     world, step = moved([2], 1, 2, 3)
     assert step.assignment == Assignment((2, 1, 3), (), (1, 3))
     last = reassignment.finish(world.state, P)
@@ -166,21 +166,21 @@ def test_fewer_replicas_are_enough_at_once() -> None:
     assert (world.nodes[P].leader, world.nodes[P].isr) == (2, (2,))
 
 
-def test_nobody_of_the_target_can_lead_yet() -> None:
+def test_reassignment_waits_until_a_target_can_lead() -> None:
     world, _ = moved([4], 1)
     world.leader_writes(P, [1, 4], seen=True)
     world.state.shutting_down.add(4)
     assert reassignment.finish(world.state, P) is None
 
 
-def test_who_died_just_now_does_not_lead_at_the_end_of_a_move() -> None:
+def test_dead_broker_does_not_lead_after_reassignment() -> None:
     world, _ = moved([1, 2], 1, 2, 3)
     world.state.died([1])
     last = reassignment.finish(world.state, P)
     assert last is not None and last.change is not None and last.change.after.leader == 2
 
 
-def test_whoever_takes_office_tells_all_replicas_of_a_move_again() -> None:
+def test_new_controller_resends_requests_of_reassignment() -> None:
     world, first = moved([3], 1, 2)
     world.failover()
     step = reassignment.resume(world.state, P)
@@ -189,7 +189,7 @@ def test_whoever_takes_office_tells_all_replicas_of_a_move_again() -> None:
     assert step.change.after[:4] == (1, (1, 2), 2, 2)
 
 
-def test_what_only_a_coming_replica_has_is_not_given_up() -> None:
+def test_only_complete_replica_is_not_removed() -> None:
     world, _ = moved([4], 1)
     world.leader_writes(P, [1, 4], seen=True)
     world.state.died([1])
@@ -200,7 +200,7 @@ def test_what_only_a_coming_replica_has_is_not_given_up() -> None:
     assert last is not None and world.follow(last)
 
 
-def test_a_partition_without_standing_moves_when_it_has_one() -> None:
+def test_partition_without_state_moves_once_it_has_one() -> None:
     world = World([2])
     world.create("t", [1])
     step = reassignment.begin(world.state, P, reassignment.plan(world.state, P, [2]))
@@ -216,7 +216,7 @@ def refused(state: ControllerContext, target: Sequence[int] | None, partition: P
     return error.value
 
 
-def test_replicas_that_come_and_go_count_together() -> None:
+def test_adding_and_removing_replicas_count_together() -> None:
     world = World(range(20))
     world.create("t", list(range(5)))
     error = refused(world.state, list(range(5, 10)))
@@ -242,7 +242,9 @@ def test_replicas_that_come_and_go_count_together() -> None:
         ([1], ("gone", 0), errors.UNKNOWN_TOPIC_OR_PARTITION, "does not exist"),
     ],
 )
-def test_moves_that_are_refused(target: list[int] | None, partition: tuple[str, int], code: int, says: str) -> None:
+def test_invalid_reassignments_are_refused(
+    target: list[int] | None, partition: tuple[str, int], code: int, says: str
+) -> None:
     world = World([1, 2, 3])
     world.create("t", [1, 2])
     world.create("gone", [1, 2])
@@ -253,20 +255,20 @@ def test_moves_that_are_refused(target: list[int] | None, partition: tuple[str, 
     assert says in (error.message or "")
 
 
-def test_the_dead_may_stay_where_they_are() -> None:
+def test_dead_replicas_may_stay_in_assignment() -> None:
     world = World([1])
     world.create("t", [1, 2])
     assert reassignment.plan(world.state, P, [2, 1]) == Assignment((2, 1))
 
 
-def test_who_a_new_plan_gives_up_is_stopped_though_the_state_was_another() -> None:
-    """The assignment was written without it; then its leader's last change of the ISR was found in the state node."""
+def test_replica_of_replaced_plan_is_stopped_after_stale_state() -> None:
+    """The assignment was written without it before the controller read the leader's last ISR change."""
     made = world([1, 2])
     told: list[Any] = []
     made.follow(reassignment.begin(made.state, P, reassignment.plan(made.state, P, [2, 3])))
     made.leader_writes(P, [1, 2, 3], seen=False)
 
-    def refused(changes: list[Change]) -> list[Partition]:
+    def refused(changes: list[StateChange]) -> list[Partition]:
         return [] if made.write(changes) else [P]
 
     broker_requests = SimpleNamespace(send_changes=lambda *of: told.append(of))
@@ -276,7 +278,7 @@ def test_who_a_new_plan_gives_up_is_stopped_though_the_state_was_another() -> No
     def assign(partition: Partition, assignment: Assignment) -> None:
         made.state.put_topic("t", assignment.into(made.state.topics["t"], 0))
 
-    moves._assign = assign  # type: ignore[method-assign]
+    moves._assign = assign  # type: ignore[method-assign]  # a test double
     assert moves.request({P: [2, 1]}) == {}
     assert 3 not in made.nodes[P].isr
     assert {replica for _, _, stop in told for replica in stop} == {(P, 3)}

@@ -19,7 +19,7 @@ def told(number: int, topic_id: int = 1) -> PartitionUpdate:
 
 
 class NoLogs:
-    """Replicas without logs: `become` as the real one enters it into the view."""
+    """Replicas without logs: `become` enters them into the view as the real one does."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -33,12 +33,12 @@ class NoLogs:
 
 
 def shown(view: View) -> int | None:
-    """How many partitions of the topic all processes know."""
+    """The number of partitions of the topic that all processes know."""
     topic = view.snapshot(1, {}).topics.get("t")
     return None if topic is None else len(topic)
 
 
-def test_a_new_topic_is_shown_whole() -> None:
+def test_new_topic_is_published_whole() -> None:
     view = View(0, "c")
     replicas: Any = NoLogs(view)
     instance = ControllerRequests(view, replicas, lambda: None)
@@ -68,7 +68,7 @@ def test_a_new_topic_is_shown_whole() -> None:
     assert lead(told(0, topic_id=2)) is None  # recreated under the same name
 
 
-def test_a_topic_is_not_shown_while_it_is_being_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_topic_is_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
     view = View(0, "c")
     replicas: Any = NoLogs(view)
     instance, now = ControllerRequests(view, replicas, lambda: None), [0.0]
@@ -84,7 +84,7 @@ def test_a_topic_is_not_shown_while_it_is_being_told_of(monkeypatch: pytest.Monk
     assert set(seen) == {None, 3}
 
 
-def test_offline_replicas_are_what_was_said_last() -> None:
+def test_last_request_sets_offline_replicas() -> None:
     view = View(0, "c")
     for said, known in (([1], [1]), (None, [1]), ([], [])):
         view.apply(told(0)._replace(offline=said))

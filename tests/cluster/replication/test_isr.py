@@ -1,4 +1,4 @@
-"""A leader's view of its ISR when ZooKeeper answers late, or leaves the outcome of a write unknown."""
+"""A leader's ISR when ZooKeeper answers late, or leaves the outcome of a write unknown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Led:
 
     def __init__(self) -> None:
         self.slot = MemoryTable()[0]
-        self.slot.publish(slots.SlotState(state=slots.LEADER, incarnation=1, epoch_noted=9, leo=5, led_since=0))
+        self.slot.publish(slots.SlotState(state=slots.LEADER, incarnation=1, latest_epoch=9, leo=5, led_since=0))
         replicas.set_followers(self.slot, [2], [1, 2], 0, ())
 
     @contextmanager
@@ -59,7 +59,7 @@ class Scene:
         self.led.slot.update(isr_count=len(isr))
         view = View(1, "c")
         self.row = view.apply(PartitionUpdate("t", b"t" * 16, 0, 1, 1, 0, isr, 0, [1, 2]))
-        self.keeper = IsrKeeper(view, self, self.tree, 1000, lambda: None)  # type: ignore[arg-type]
+        self.keeper = IsrKeeper(view, self, self.tree, 1000, lambda: None)  # type: ignore[arg-type]  # a test double
 
     def __iter__(self) -> Iterator[Any]:
         yield "t", 0, self.row
@@ -75,7 +75,7 @@ class Scene:
         return znodes.decode_state(self.servers.nodes[STATE].data).isr
 
     def written_by_other(self, isr: list[int]) -> None:
-        """As by a write of the keeper's own whose outcome it does not know: its server does not have it yet."""
+        """Simulate a write of the keeper with an unknown outcome: its ZooKeeper server does not have it yet."""
         self.other.set(STATE, znodes.encode_state(PartitionState(1, 0, isr, 1)))
 
     def told(self) -> list[Any]:
@@ -83,9 +83,9 @@ class Scene:
         return [one for path in paths for one in notices.decode_partitions(self.servers.nodes[path].data)]
 
 
-def test_who_is_in_the_isr_counts_though_the_server_that_is_asked_does_not_know_it_yet() -> None:
+def test_written_member_counts_before_zookeeper_server_has_it() -> None:
     scene = Scene([1])
-    leader_or_follower.await_joining(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
+    leader_or_follower.await_joining(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]  # sequences of ints
     scene.written_by_other([1, 2])
     scene.look()
     assert scene.led.standing() == JOINING, "the high watermark must wait for it"
@@ -93,9 +93,9 @@ def test_who_is_in_the_isr_counts_though_the_server_that_is_asked_does_not_know_
     assert (scene.led.standing(), scene.isr(), scene.row[5]) == (IN, [1, 2], [1, 2])
 
 
-def test_what_was_never_written_is_settled_by_a_write() -> None:
+def test_unknown_outcome_is_resolved_by_a_write() -> None:
     scene = Scene([1])
-    leader_or_follower.await_joining(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]
+    leader_or_follower.await_joining(scene.led, scene.led.slot.fields(), [2])  # type: ignore[arg-type]  # sequences of ints
     version = scene.servers.nodes[STATE].version
     scene.look()
     assert (scene.led.standing(), scene.isr()) == (OUT, [1])
@@ -103,7 +103,7 @@ def test_what_was_never_written_is_settled_by_a_write() -> None:
 
 
 @pytest.mark.parametrize(("isr", "standing", "count"), [([1, 2], JOINING, 1), ([1], OUT, 2)])
-def test_a_successor_brings_the_size_of_the_isr_into_order(isr: list[int], standing: int, count: int) -> None:
+def test_next_process_corrects_isr_size_in_slot(isr: list[int], standing: int, count: int) -> None:
     """Its forerunner has written an ISR and died before the slot said so: it is read from the tree at the start.
 
     Else acks=all would be refused for ever where a follower has joined, and taken from a leader alone where one left.
@@ -123,8 +123,8 @@ def test_a_successor_brings_the_size_of_the_isr_into_order(isr: list[int], stand
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_a_shrinking_of_which_nobody_knows_is_looked_after(done: bool) -> None:
-    """The follower catches up meanwhile, so that nothing else would have it asked for."""
+def test_unknown_isr_shrink_is_checked(done: bool) -> None:
+    """The follower catches up meanwhile, so that nothing else causes a check."""
     scene = Scene([1, 2])
     scene.led.slot.update(leo=9)
     each = scene.tree.each
@@ -134,9 +134,9 @@ def test_a_shrinking_of_which_nobody_knows_is_looked_after(done: bool) -> None:
             each(transactions)
         return [TreeUnavailable("/") for _ in transactions]
 
-    scene.tree.each = lost  # type: ignore[method-assign]
+    scene.tree.each = lost  # type: ignore[method-assign]  # a test double
     scene.look()
-    scene.tree.each = each  # type: ignore[method-assign]
+    scene.tree.each = each  # type: ignore[method-assign]  # a test double
     assert (scene.led.standing(), scene.isr()) == (IN, [1] if done else [1, 2])
     fields = scene.led.slot.fields()
     replicas.record_fetch(scene.led.slot, fields, replicas.find(scene.led.slot, 2), 9, 0, 9, 10**15)
@@ -145,7 +145,7 @@ def test_a_shrinking_of_which_nobody_knows_is_looked_after(done: bool) -> None:
     assert scene.told() == [("t", 0)]
 
 
-def test_the_controller_hears_of_it_though_the_notice_was_lost() -> None:
+def test_lost_isr_notification_is_repeated() -> None:
     scene = Scene([1, 2])
     scene.led.slot.update(leo=9)
     multi = scene.tree.multi
@@ -155,20 +155,18 @@ def test_the_controller_hears_of_it_though_the_notice_was_lost() -> None:
             raise TreeUnavailable("/")
         return multi(operations)
 
-    scene.tree.multi = lost  # type: ignore[method-assign]
+    scene.tree.multi = lost  # type: ignore[method-assign]  # a test double
     scene.look()
     assert (scene.isr(), scene.told()) == ([1], [])
-    scene.tree.multi = multi  # type: ignore[method-assign]
+    scene.tree.multi = multi  # type: ignore[method-assign]  # a test double
     assert scene.keeper.due() <= 0.2, "soon"
     scene.look()
     assert scene.told() == [("t", 0)]
 
 
 @pytest.mark.parametrize("offline", [[], [2]])
-def test_who_is_offline_by_the_controllers_word_does_not_join(
-    monkeypatch: pytest.MonkeyPatch, offline: list[int]
-) -> None:
-    """A broker in controlled shutdown, which still fetches."""
+def test_replica_reported_offline_does_not_join(monkeypatch: pytest.MonkeyPatch, offline: list[int]) -> None:
+    """A broker in controlled shutdown still fetches."""
     scene = Scene([1])
     slot = scene.led.slot
     monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
@@ -180,10 +178,10 @@ def test_who_is_offline_by_the_controllers_word_does_not_join(
 
 
 @pytest.mark.parametrize(("hw", "isr"), [(5, [1, 2]), (6, [1])])
-def test_the_watermark_rises_between_a_look_and_the_lock(
+def test_follower_behind_risen_high_watermark_does_not_join(
     monkeypatch: pytest.MonkeyPatch, hw: int, isr: list[int]
 ) -> None:
-    """Who does not count yet may lack what is committed by then."""
+    """A follower outside the ISR may lack what was committed between the check and the lock."""
     scene = Scene([1])
     slot = scene.led.slot
     monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
@@ -204,15 +202,15 @@ def test_the_watermark_rises_between_a_look_and_the_lock(
 
 
 def caught_up(scene: Scene, standing: int = OUT) -> None:
-    """The follower has fetched all there is, a moment ago."""
+    """The follower has just fetched up to the log end."""
     slot = scene.led.slot
     replicas.set_isr_status(slot, {2: standing})
     now_ms = time.monotonic_ns() // 1_000_000
     replicas.record_fetch(slot, slot.fields(), replicas.find(slot, 2), slot.state().leo, 0, slot.state().leo, now_ms)
 
 
-def test_the_watermark_waits_for_a_follower_before_the_tree_says_that_it_joins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process may die, or find the lock taken, behind the write: the follower may be elected all the same."""
+def test_high_watermark_waits_for_joining_follower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process may die, or not get the lock, after the write: the follower may be elected all the same."""
     scene = Scene([1])
     monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
     caught_up(scene)
@@ -230,19 +228,17 @@ def test_the_watermark_waits_for_a_follower_before_the_tree_says_that_it_joins(m
 
 @pytest.mark.parametrize(("isr", "known"), [([1], replicas.UNKNOWN), ([1, 2], 5)])
 @pytest.mark.parametrize("epoch", [0, 1])
-def test_who_is_out_of_sync_fetches_in_the_next_epoch_before_it_may_join(
-    epoch: int, isr: list[int], known: int
-) -> None:
-    """It may have died, and come back without the end of its log: that is why the epoch began (decisions.lives)."""
+def test_out_of_sync_follower_joins_only_after_fetch_in_new_epoch(epoch: int, isr: list[int], known: int) -> None:
+    """It may have restarted without the end of its log, which the new epoch accounts for (decisions.broker_epochs)."""
     scene = Scene([1])
     caught_up(scene)
     values = scene.led.slot.fields()
-    leader_or_follower.become_leader(scene.led, values, epoch, [2], isr, 0)  # type: ignore[arg-type]
+    leader_or_follower.become_leader(scene.led, values, epoch, [2], isr, 0)  # type: ignore[arg-type]  # sequences of ints
     assert replicas.read(scene.led.slot)[0].leo == (known if epoch else 5)
 
 
-def test_who_ends_before_the_epoch_began_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies between may be committed by the former leader's word, though the watermark here is below."""
+def test_follower_that_ends_before_the_epoch_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The former leader may have committed the records between, even above the high watermark here."""
     scene = Scene([1])
     monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
     caught_up(scene)

@@ -1,4 +1,4 @@
-"""What a follower asks of a leader, rule by rule: requests, sessions, and parts of answers."""
+"""A follower's requests to a leader, rule by rule: requests, sessions, and parts of answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..asking import LIMITS, SESSION, A, B, C, at, fetched, following_of, part
 # -- requests and sessions
 
 
-def test_nothing_assigned_nothing_asked() -> None:
+def test_no_request_without_partitions() -> None:
     machine = PartitionFetchStates(LIMITS)
     assert machine.request(0) is None
     assert machine.due_ms() is None
@@ -46,7 +46,7 @@ def test_an_idle_request_names_nothing() -> None:
         machine.answered(0, SESSION, 0)
 
 
-def test_an_idle_request_looks_at_no_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_request_visits_no_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = following_of(*[(b"t" * 16, index) for index in range(1000)])
     looked: list[Key] = []
     monkeypatch.setattr(PartitionFetchStates, "_is_excluded", lambda _, key: looked.append(key))
@@ -64,7 +64,7 @@ def test_later_requests_name_what_has_changed() -> None:
     assert request.forgotten == [B]
 
 
-def test_back_where_it_was_is_no_change() -> None:
+def test_restored_offset_is_no_change() -> None:
     machine = following_of(A, B)
     machine.remove(A)
     machine.assign(A, at(10))
@@ -74,7 +74,7 @@ def test_back_where_it_was_is_no_change() -> None:
     assert not request.parts and not request.forgotten
 
 
-def test_a_new_leader_epoch_is_told() -> None:
+def test_new_leader_epoch_is_sent() -> None:
     machine = following_of(A, B)
     machine.assign(A, at(10, epoch=4))
     assert machine.requested(A) is None, "the answer under way is to the request of the former epoch"
@@ -82,7 +82,7 @@ def test_a_new_leader_epoch_is_told() -> None:
     assert fetched(machine).parts == [part(A, 10, epoch=4)]
 
 
-def test_a_leader_without_sessions_is_told_everything_each_time() -> None:
+def test_request_without_session_names_every_partition() -> None:
     machine = PartitionFetchStates(LIMITS)
     machine.assign(A, at(10))
     for _ in range(3):
@@ -91,7 +91,7 @@ def test_a_leader_without_sessions_is_told_everything_each_time() -> None:
         machine.answered(0, 0, 0)
 
 
-def test_a_session_that_the_leader_ends() -> None:
+def test_ended_session_begins_again() -> None:
     machine = following_of(A)
     fetched(machine)
     machine.answered(0, 0, 0)
@@ -106,7 +106,7 @@ def test_a_session_that_the_leader_ends() -> None:
         (errors.UNKNOWN_TOPIC_ID, 0),
     ],
 )
-def test_a_refused_session_begins_anew(error: int, session: int) -> None:
+def test_refused_session_begins_again(error: int, session: int) -> None:
     machine = following_of(A, B)
     machine.remove(B)
     fetched(machine)
@@ -132,7 +132,7 @@ def test_a_session_refused_twice_waits() -> None:
     fetched(machine, 1060)
 
 
-def test_a_lost_connection_begins_anew() -> None:
+def test_lost_connection_begins_new_session() -> None:
     machine = following_of(A, B)
     fetched(machine)
     machine.lost()
@@ -165,11 +165,11 @@ def test_session_epochs_begin_again_at_one() -> None:
         (12345, None, DELAY),
     ],
 )
-def test_what_a_part_is_about(error: int, diverging: tuple[int, int] | None, about: str) -> None:
+def test_answers_are_classified(error: int, diverging: tuple[int, int] | None, about: str) -> None:
     assert PartitionFetchStates(LIMITS).classify(error, diverging) == about
 
 
-def test_parts_that_nobody_asked_for() -> None:
+def test_unrequested_parts_are_ignored() -> None:
     machine = following_of(A)
     machine.assign(B, at(5))
     assert machine.requested(A) == part(A, 10)
@@ -180,7 +180,7 @@ def test_parts_that_nobody_asked_for() -> None:
 # -- the next request before the records are in the log
 
 
-def test_asking_for_more_before_what_came_is_used() -> None:
+def test_next_request_leaves_before_records_are_appended() -> None:
     machine = following_of(A, B)
     assert machine.pipeline([PendingAppend(A, 15, 2, 30)])
     assert fetched(machine).parts == [part(A, 15)]
@@ -190,7 +190,7 @@ def test_asking_for_more_before_what_came_is_used() -> None:
     assert fetched(machine).parts == [], "it was said before"
 
 
-def test_all_that_came_may_be_asked_beyond_or_nothing() -> None:
+def test_pipelined_request_covers_all_answers_or_none() -> None:
     machine = following_of(A, B)
     assert not machine.pipeline([PendingAppend(A, 15, 2, 30), PendingAppend(B, 15, 2, 15)])
     assert not machine.pipeline([])
@@ -198,7 +198,7 @@ def test_all_that_came_may_be_asked_beyond_or_nothing() -> None:
 
 
 @pytest.mark.parametrize("how", ["hold", "back_off", "remove"])
-def test_what_was_said_and_did_not_come_true(how: str) -> None:
+def test_pipelined_answer_of_paused_partition_is_ignored(how: str) -> None:
     machine = following_of(A, B)
     machine.pipeline([PendingAppend(A, 15, 2, 30)])
     fetched(machine)
@@ -211,7 +211,7 @@ def test_what_was_said_and_did_not_come_true(how: str) -> None:
     assert fetched(machine).forgotten == [A]
 
 
-def test_the_log_ends_elsewhere_than_was_said() -> None:
+def test_pipelined_answer_of_moved_partition_is_ignored() -> None:
     machine = following_of(A)
     machine.pipeline([PendingAppend(A, 15, 2, 30)])
     fetched(machine)
@@ -221,7 +221,7 @@ def test_the_log_ends_elsewhere_than_was_said() -> None:
     assert fetched(machine).parts == [part(A, 12)]
 
 
-def test_what_was_held_is_in_the_log_before_the_answer_comes() -> None:
+def test_held_records_are_appended_before_answer() -> None:
     machine = following_of(A)
     machine.pipeline([PendingAppend(A, 15, 2, 30)])
     fetched(machine)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from odradek.cluster.replication.pipelined_fetch import PendingAppend, beyond
-from odradek.protocol.fetch import FetchPart
+from odradek.protocol.fetch import FetchPartition
 
 KEY = (b"t" * 16, 0)
-ASKED = FetchPart(*KEY, 3, 10, 1, 4, 100)
+ASKED = FetchPartition(*KEY, 3, 10, 1, 4, 100)
 
 
 @pytest.mark.parametrize("hw", [16, 17, 1000])
 def test_below_the_high_watermark(hw: int) -> None:
-    assert beyond(ASKED, PendingAppend(KEY, 15, 2, hw)) == FetchPart(*KEY, 3, 15, 2, 4, 100), "and all else as it is"
+    assert beyond(ASKED, PendingAppend(KEY, 15, 2, hw)) == FetchPartition(*KEY, 3, 15, 2, 4, 100), (
+        "and all else as it is"
+    )
 
 
 @pytest.mark.parametrize("hw", [-1, 0, 10, 14, 15])

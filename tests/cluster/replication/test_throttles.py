@@ -1,4 +1,4 @@
-"""What a throttle lets through, in any order of sending, waiting and asking; and what configs mean."""
+"""The bytes that a throttle admits, in any order of events; and the meaning of its configs."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def throttle(rate: int, over: QuotaWindow, counts: Traffic, own: int = WORKERS[0
     WINDOWS, st.integers(0, 5000),
     st.lists(st.tuples(st.sampled_from(WORKERS), st.integers(1, 10_000), st.integers(0, 3000)), min_size=1),
 )  # fmt: skip
-def test_all_workers_know_what_all_have_sent(over: QuotaWindow, rate: int, sent: list[tuple[int, int, int]]) -> None:
-    """Against the rule over a list of all that was sent: the samples of the window, since the first that has any."""
+def test_workers_share_one_throttle(over: QuotaWindow, rate: int, sent: list[tuple[int, int, int]]) -> None:
+    """Compared with the rule over a list of everything sent: the samples of the window from the first used one on."""
     counts, now_ms = traffic(), 1_000_000
     all_of_them = {role: throttle(rate, over, counts, role) for role in WORKERS}
     events: list[tuple[int, int]] = []
@@ -52,8 +52,8 @@ def test_all_workers_know_what_all_have_sent(over: QuotaWindow, rate: int, sent:
 
 
 @given(st.integers(1, 11), st.integers(500, 5000), st.lists(st.tuples(st.integers(1, 2000), st.integers(1, 400))))
-def test_who_sends_whenever_allowed_keeps_to_the_rate(samples: int, rate: int, attempts: list[tuple[int, int]]) -> None:
-    """In any window's length no more than the rate and what the last one to be allowed sent."""
+def test_sender_never_exceeds_rate(samples: int, rate: int, attempts: list[tuple[int, int]]) -> None:
+    """In any window at most the rate, plus the last admitted piece."""
     over, counts, now_ms = QuotaWindow(samples, 1000), traffic(), 50_000
     one, sent = throttle(rate, over, counts), []
     for size, pause_ms in attempts * 5:
@@ -68,7 +68,7 @@ def test_who_sends_whenever_allowed_keeps_to_the_rate(samples: int, rate: int, a
 
 @settings(max_examples=30)
 @given(st.integers(100, 5000), st.integers(1, 500), st.integers(30, 100))
-def test_who_always_has_something_gets_what_the_rate_allows(rate: int, size: int, pause_ms: int) -> None:
+def test_busy_sender_reaches_rate(rate: int, size: int, pause_ms: int) -> None:
     one, start, moved = throttle(rate, QuotaWindow(11, 1000), traffic()), 50_000, 0
     for now_ms in range(start, start + 30_000, pause_ms):
         if not one.exceeded(now_ms):
@@ -78,14 +78,14 @@ def test_who_always_has_something_gets_what_the_rate_allows(rate: int, size: int
     assert 0.8 * possible <= moved <= rate * 33 + size
 
 
-def test_what_was_too_much_is_forgotten() -> None:
+def test_excess_is_forgotten_after_window() -> None:
     one = throttle(1000, QuotaWindow(11, 1000), traffic())
     one.count(1_000_000, 100_500)
     assert [one.exceeded(at) for at in (100_500, 101_000, 110_999)] == [True] * 3
     assert not one.exceeded(111_000)
 
 
-def test_within_one_ms_the_count_goes_on() -> None:
+def test_count_continues_within_one_ms() -> None:
     one = throttle(1000, QuotaWindow(11, 1000), traffic())
     one.count(1000, 100_000)
     assert not one.exceeded(100_000)
@@ -110,7 +110,7 @@ def test_a_window_of_many_samples_is_as_long_with_fewer() -> None:
         ("none", set()), ("x:1,1:,:1", set()),
     ],
 )  # fmt: skip
-def test_whose_partitions_are_throttled(text: str, found: Any) -> None:
+def test_throttled_replicas_select_partitions(text: str, found: Any) -> None:
     assert partitions(text, 1) == found
     assert not (5 in partitions(text, 1)) ^ (text.strip() == "*")
 
@@ -156,7 +156,7 @@ def test_lists_of_throttled_replicas(good: str) -> None:
 
 
 @pytest.mark.parametrize("bad", ["none", "0", "0:", ":1", "0:1:2", "*,0:1", "0:1;1:2", "a:b", "-1:0"])
-def test_what_is_no_list_of_throttled_replicas(bad: str) -> None:
+def test_invalid_throttled_replicas_are_refused(bad: str) -> None:
     with pytest.raises(configdef.ConfigError, match="partition:broker"):
         configdef.validate_topic({LEADER.replicas: bad})
 

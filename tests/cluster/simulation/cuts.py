@@ -12,7 +12,7 @@ from typing import Any
 from odradek.broker.replicator import follower_log, truncations
 from odradek.cluster.replication.partition_fetch_states import Position
 from odradek.ipc.slots import Fields
-from odradek.storage.log.partition import Busy
+from odradek.storage.log.partition import LockNotAvailable
 
 from .world import Process, Thread, World
 
@@ -46,7 +46,7 @@ class Cuts(truncations.Truncations):
         def attempt() -> None:
             try:
                 outcome: truncations.Outcome = self._carry_out(partition, epoch, self._slow(cut, lasts), is_current)
-            except Busy:
+            except LockNotAvailable:
                 world.after(0.001, thread, attempt)
                 return
             except Exception as error:

@@ -14,7 +14,7 @@ from odradek.ipc import roles, slots
 from odradek.ipc.slots import Fields, SlotState
 from odradek.storage.log import repair
 from odradek.storage.log.log import Log, PartitionLocation
-from odradek.storage.log.partition import TRUNCATING, Busy, Gone
+from odradek.storage.log.partition import TRUNCATING, LockNotAvailable, PartitionRemoved
 from odradek.storage.segment.epochs import EpochCache
 
 from . import store
@@ -113,7 +113,7 @@ class Directory:
 
     def note(self, cache: EpochCache) -> None:
         self.log_dir.write()
-        self.epochs = [tuple(entry) for entry in cache.entries]  # type: ignore[misc]
+        self.epochs = [tuple(entry) for entry in cache.entries]  # type: ignore[misc]  # pairs
 
 
 class Disk:
@@ -287,7 +287,7 @@ class MemoryPartition:
 
     def acquire(self) -> Fields:
         if not self.owner.locks.try_lock(self.slot.number):
-            raise Busy
+            raise LockNotAvailable
         try:
             return self._taken()
         except BaseException:
@@ -297,7 +297,7 @@ class MemoryPartition:
     def _taken(self) -> Fields:
         values = self.slot.record_holder(1)
         if values[slots.F_INCARNATION] != self.incarnation or values[slots.F_STATE] == slots.DELETING:
-            raise Gone
+            raise PartitionRemoved
         if self.slot.dirty:
             self._repair(values)
             self.slot.dirty = 0
@@ -311,7 +311,7 @@ class MemoryPartition:
             store.Truncate.finish(self, values)
             return
         self.directory.cut(values[slots.F_LEO])
-        repair._cut_epochs(self, values)  # type: ignore[arg-type]
+        repair._cut_epochs(self, values)  # type: ignore[arg-type]  # a test double
 
     def record_wait(self) -> None:
         """No holder is ever stuck here."""
@@ -357,7 +357,7 @@ class MemoryLog(Log):
     def get(self, topic: str, index: int) -> Any:
         """Leave it as it is, unless the directory is gone: the metadata is older than that, or there never was one."""
         place = self._resolve(topic, index) if self.role != roles.CONTROLLER else None
-        if place is not None and (topic, index) not in place.log_dir.directories:  # type: ignore[attr-defined]
+        if place is not None and (topic, index) not in place.log_dir.directories:  # type: ignore[attr-defined]  # a simulated directory
             return None
         return super().get(topic, index)
 

@@ -120,7 +120,7 @@ class Listener(logging.Handler):
 def explained(seed: int, lines: int = 80, **options: Any) -> str:
     """The last events of a failing history."""
     history = History(seed, **options)
-    history.world.trace.__init__(maxlen=lines)  # type: ignore[misc]
+    history.world.trace.__init__(maxlen=lines)  # type: ignore[misc]  # sets another length in place
     try:
         history.run()
     except Exception as error:

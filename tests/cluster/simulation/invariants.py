@@ -171,7 +171,7 @@ class Invariants:
         """
         topic = path.split("/")[3]
         for broker in brokers:
-            if self.cluster.brokers[broker].registered:
+            if self._settled(broker):
                 self.cut_short.pop((broker, self._key(path)), None)
             directory = self.cluster.brokers[broker].disk.find(topic, self._key(path))
             if directory is not None and directory.log_dir.broken and self._failed_long_ago(directory):
@@ -381,7 +381,19 @@ class Invariants:
 
     def _counts(self, broker: int, key: Key) -> bool:
         """Whether it is in the ISR, or the leader may add it by fetches from before its crash."""
-        return not self.cluster.brokers[broker].registered or self._in_isr(broker, key)
+        return not self._settled(broker) or self._in_isr(broker, key)
+
+    def _settled(self, number: int) -> bool:
+        """Whether a controller has handled a broker's registration: until then a late write may add it to an ISR, and
+        each controller removes it again (cluster.decisions.broker_epochs).
+        """
+        broker, node = self.cluster.brokers[number], self.cluster.zookeeper.nodes.get(znodes.SETTLED_EPOCHS)
+        if not broker.registered or node is None:
+            return broker.registered
+        try:
+            return znodes.decode_settled_epochs(node.data).get(number) == broker.epoch
+        except znodes.MalformedNode:
+            return False
 
     def _in_isr(self, broker: int, key: Key) -> bool:
         return any(self.keys[path] == key and broker in state.isr for path, state in self.states.items())

@@ -83,7 +83,7 @@ class Controller:
         self.loop = loop
         self.config = broker.config
         self._after_publish: list[Callable[[], None]] = []
-        self.owner: Member = join._join(broker, tree, former)  # type: ignore[arg-type]
+        self.owner: Member = join._join(broker, tree, former)  # type: ignore[arg-type]  # a test double
         self.owner.version = 0 if former is None else former.version
         self.owner.attach(loop)
         self.publish()
@@ -139,7 +139,7 @@ class Janitor:
             broker.shared, None, roles.JANITOR,
             lambda topic, index: place(self.snapshot, broker.config, topic, index), lambda _: None,
         )  # fmt: skip
-        self._disks = LogDirFailureHandler(broker.shared, self, broker.config.log_dirs)  # type: ignore[arg-type]
+        self._disks = LogDirFailureHandler(broker.shared, self, broker.config.log_dirs)  # type: ignore[arg-type]  # a test double
         loop.turn = self.turn
 
     def __iter__(self) -> Iterator[Any]:
@@ -210,10 +210,10 @@ class Replicator(replicator.Replicator):
     """The real replicator in a simulated loop."""
 
     def __init__(self, broker: Broker, loop: Loop) -> None:
-        self._process = SimpleNamespace(shared=broker.shared, config=broker.config)  # type: ignore[assignment]
+        self._process = SimpleNamespace(shared=broker.shared, config=broker.config)  # type: ignore[assignment]  # a test double
         self._own = broker.number
-        self._listener = "PLAINTEXT"
-        self._limits = (limits(broker.config), link_limits(broker.config))  # type: ignore[arg-type]
+        self._listener, self._security = "PLAINTEXT", None
+        self._limits = (limits(broker.config), link_limits(broker.config))  # type: ignore[arg-type]  # a test double
         self._catalog: Any = _Catalog(broker)
         self._leaders = {}
         self._watched = {}

@@ -5,8 +5,9 @@ It is lost with the broker, and kept when only one of its processes dies.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from odradek.cluster.configs import configdef
@@ -69,7 +70,7 @@ class MemoryTable(SlotTable):
 
     def create(self, slots_wanted: int) -> None:
         while self.capacity < slots_wanted:
-            self._regions.append(MemoryRegion(SLOTS * slots.STRIDE * 8, self._effect))  # type: ignore[arg-type]
+            self._regions.append(MemoryRegion(SLOTS * slots.STRIDE * 8, self._effect))  # type: ignore[arg-type]  # a test double
 
     def attach(self) -> None:
         pass
@@ -141,6 +142,9 @@ class Config(dict[str, Any]):
     """A broker's static configuration, as far as anybody asks."""
 
     clustered = True
+    between_brokers = "PLAINTEXT"
+    protocols = MappingProxyType({"PLAINTEXT": "PLAINTEXT"})
+    dynamic: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, broker: int, disk: Any, **given: Any) -> None:
         super().__init__(given)

@@ -19,7 +19,14 @@ from odradek.broker.controller.elected import (
     leader_election,
     request_builder,
 )
-from odradek.broker.controller.member import broker_addresses, controlled_shutdown, isr_keeper, join, member
+from odradek.broker.controller.member import (
+    broker_addresses,
+    controlled_shutdown,
+    isr_keeper,
+    join,
+    member,
+    registration,
+)
 from odradek.broker.controller.replicas import controller_requests, replica_manager, slot_allocator
 from odradek.broker.interbroker import connection, peers
 from odradek.broker.replicator import follower_log, leader_fetcher, replicator, truncations
@@ -43,7 +50,7 @@ from .world import World
 
 _TIMED = (
     broker_addresses, member, elected, leader_election, broker_requests, controlled_shutdown, isr_keeper,
-    replica_manager, controller_node, join, leader_fetcher, connection, controller_requests, replicator,
+    replica_manager, controller_node, registration, leader_fetcher, connection, controller_requests, replicator,
     slot_allocator, follower_fetch, follower_progress, acks_all,
 )  # fmt: skip
 _SPOKEN = (

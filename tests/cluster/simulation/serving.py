@@ -14,10 +14,11 @@ from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles, slots
 from odradek.protocol import errors
 from odradek.protocol.fetch import FetchRequest
-from odradek.protocol.fetch_client import FetchedPart, FetchResponse, ListOffsetsPartition
+from odradek.protocol.fetch_client import FetchedPartition, FetchResponse, ListOffsetsPartition
 from odradek.storage.log.log import PartitionLocation as Where
-from odradek.storage.log.partition import Busy, Gone
+from odradek.storage.log.partition import LockNotAvailable, PartitionRemoved
 from odradek.workers.apis.k21_delete_records import delete_below
+from odradek.workers.dispatch.authorization import Authorization
 from odradek.workers.dispatch.partition_check import refusal
 from odradek.workers.fetch.follower_fetch import FollowerPartitions
 from odradek.workers.fetch.follower_progress import PROGRESS_DELAY_S, FollowerProgress
@@ -91,9 +92,10 @@ class Workers:
         self.snapshot = Snapshot.empty(self.config)
         self.log = disk.MemoryLog(broker.shared, None, roles.FIRST_WORKER, self._place, lambda _: None)
         self.catalog = SimpleNamespace(log=self.log)
-        self.followers = FollowerProgress(self)  # type: ignore[arg-type]
+        self.followers = FollowerProgress(self)  # type: ignore[arg-type]  # a test double
         self.purgatory = self
-        self.acks_all = AcksAll(self, self)  # type: ignore[arg-type]
+        self.acks_all = AcksAll(self, self)  # type: ignore[arg-type]  # a test double
+        self.authorization = Authorization({})
         self.draining = False
         self._delayed: list[Any] = []
         self._looking = False
@@ -164,10 +166,10 @@ class Workers:
             return
         try:
             values = partition.acquire()
-        except Busy:
+        except LockNotAvailable:
             self.world.after(0.001, self.process, lambda: self.produce(topic, index, batch))
             return
-        except Gone:
+        except PartitionRemoved:
             batch.refuse(errors.UNKNOWN_TOPIC_OR_PARTITION)
             self.finish([batch])
             return
@@ -180,7 +182,7 @@ class Workers:
         if batch.error or not batch.target.acks_all or values[slots.F_HW_QUORUM] <= 1:
             self.finish([batch])
         else:
-            self.acks_all.wait(partition, [batch], values[slots.F_LED_SINCE])  # type: ignore[list-item]
+            self.acks_all.wait(partition, [batch], values[slots.F_LED_SINCE], (0, 0))  # type: ignore[list-item]  # a test double
 
     def _append(self, partition: Any, values: Any, batch: Batch) -> None:
         error = refusal(partition, values, -1)
@@ -200,11 +202,15 @@ class Workers:
             return
         try:
             start, error = delete_below(partition, offset)
-        except Busy:
+        except LockNotAvailable:
             self.world.after(0.001, self.process, lambda: self.delete(topic, index, offset))
             return
         if not error:
             self.broker.cluster.invariants.deleted(partition.directory, start)
+
+    def complete(self, batches: Iterable[Batch], _: Any) -> None:
+        """Answer the producers that have waited."""
+        self.finish(batches)
 
     def finish(self, batches: Iterable[Batch]) -> None:
         """Answer the producers."""
@@ -265,7 +271,7 @@ class Workers:
         """Fetch in the session of the connection, or in a new one."""
         if request.session_epoch <= 0:
             self._sessions += 1
-            state["session"] = (self._sessions, FollowerPartitions(self, request.replica, True), {})  # type: ignore[arg-type]
+            state["session"] = (self._sessions, FollowerPartitions(self, request.replica, True), {})  # type: ignore[arg-type]  # a test double
         if state["session"] is None or state["session"][0] != request.session_id != 0:
             reply(FetchResponse(errors.FETCH_SESSION_ID_NOT_FOUND, 0, []))
             return
@@ -277,11 +283,11 @@ class Workers:
         if not waiting.try_complete():
             self.watch(waiting)
 
-    def _parts(self, partitions: FollowerPartitions, last_sent: dict[Any, Any]) -> list[FetchedPart]:
+    def _parts(self, partitions: FollowerPartitions, last_sent: dict[Any, Any]) -> list[FetchedPartition]:
         results = partitions.take_results()
         last_sent.update({(one.topic, one.partition): (one.hw, one.log_start) for one in results})
         return [
-            FetchedPart(
+            FetchedPartition(
                 one.topic, one.partition, one.error, one.hw, one.log_start,
                 memoryview(b"".join(piece.data for piece in one.payloads)), one.diverging,  # type: ignore[union-attr]  # doubles
             )

@@ -95,9 +95,9 @@ def append(partition: Any, values: Fields, batches: Sequence[Any], now_ms: int) 
             directory.disk.led(directory, epoch)
             directory.add(epoch, batch.value)
             values[slots.F_LEO] += 1
-        if epoch != values[slots.F_EPOCH_NOTED]:
+        if epoch != values[slots.F_LATEST_EPOCH]:
             Roll.record_epoch(partition, epoch, before)
-            values[slots.F_EPOCH_NOTED] = epoch
+            values[slots.F_LATEST_EPOCH] = epoch
     except OSError:
         failed(partition, values, batches)
         return -1
@@ -162,10 +162,10 @@ class Follow:
             if offset != values[slots.F_LEO]:
                 fault = MisplacedBatch(offset, values[slots.F_LEO])
                 break
-            if epoch != values[slots.F_EPOCH_NOTED]:
+            if epoch != values[slots.F_LATEST_EPOCH]:
                 cache.truncate_from_end(offset)
                 cache.assign(epoch, offset)
-                values[slots.F_EPOCH_NOTED] = epoch
+                values[slots.F_LATEST_EPOCH] = epoch
             directory.add(epoch, value)
             values[slots.F_LEO] += 1
         directory.note(cache)
@@ -191,7 +191,7 @@ class Truncate:
     @staticmethod
     def _forget_epochs(partition: Any, values: Fields) -> None:
         partition.slot.dirty = _APPENDING
-        values[slots.F_EPOCH_NOTED] = Roll.cut_epochs(partition, values[slots.F_LEO])
+        values[slots.F_LATEST_EPOCH] = Roll.cut_epochs(partition, values[slots.F_LEO])
         partition.slot.publish(values)
         partition.slot.dirty = 0
 
@@ -209,7 +209,7 @@ class Truncate:
         if directory.emptied:
             directory.restart(values[slots.F_LOG_START])
         leo = len(directory.records)
-        values[slots.F_EPOCH_NOTED] = Roll.cut_epochs(partition, leo)
+        values[slots.F_LATEST_EPOCH] = Roll.cut_epochs(partition, leo)
         values[slots.F_TRUNCATIONS] += 1
         values[slots.F_LEO] = leo
         values[slots.F_LOG_START] = max(directory.base, min(values[slots.F_LOG_START], leo))
@@ -253,7 +253,7 @@ def recover(partition: Any, values: Fields) -> None:
     directory.note(cache)
     values[slots.F_LOG_START] = start
     values[slots.F_LEO], values[slots.F_HW] = leo, max(start, min(directory.checkpoint, leo))
-    values[slots.F_EPOCH_NOTED] = cache.latest
+    values[slots.F_LATEST_EPOCH] = cache.latest
     values[slots.F_GENERATION] += 1
     values[slots.F_STATE] = values[slots.F_RECOVERS_TO]
     partition.slot.publish(values)

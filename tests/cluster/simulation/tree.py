@@ -113,7 +113,7 @@ class ZooKeeper:
             if session is writer or not self.lag:
                 session.see(zxid)
             else:
-                self.world.after(self.world.between(0, self.lag), None, lambda session=session: session.see(zxid))  # type: ignore[misc]
+                self.world.after(self.world.between(0, self.lag), None, lambda session=session: session.see(zxid))  # type: ignore[misc]  # a default in a lambda
 
     def look(self, path: str, zxid: int) -> Seen | None:
         """A node as it was after the transaction of that number."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 Action = Callable[[], object]
 _DEEPEST = 4  # processes that wait at the same time
+_OVERDUE_S = 1.0  # see `elapse`
 
 
 class Killed(BaseException):
@@ -74,6 +75,7 @@ class World:
         self.running: list[Process] = []  # the innermost last
         self.unforeseen: BaseException | None = None
         self._events: list[Event] = []
+        self._waits: list[float] = []  # until when the waiting processes wait, the innermost last
         self._number = 0
         self._nobody = False
 
@@ -170,11 +172,15 @@ class World:
             raise Killed
 
     def elapse(self, seconds: float) -> None:
-        """The running process waits. Raises Killed if it is killed meanwhile."""
+        """The running process waits. Raises Killed if it is killed meanwhile.
+
+        A process that waits goes on only after those that began to wait later. While it is overdue by _OVERDUE_S, no
+        other wait takes time: else busy processes could keep it waiting for ever.
+        """
         process = self.running[-1] if self.running else None
-        if len(self.running) <= _DEEPEST and self.unforeseen is None:
+        if len(self.running) <= _DEEPEST and not self._is_overdue() and self.unforeseen is None:
             try:
-                self.run(self.now + seconds)
+                self._wait(self.now + seconds)
             except Killed:
                 raise
             except BaseException as error:  # another process's, which this one must not handle
@@ -183,3 +189,13 @@ class World:
             self.run(process.stopped_until)
         if process is not None and not process.alive:
             raise Killed
+
+    def _wait(self, until: float) -> None:
+        self._waits.append(until)
+        try:
+            self.run(until)
+        finally:
+            self._waits.pop()
+
+    def _is_overdue(self) -> bool:
+        return bool(self._waits) and self._waits[0] + _OVERDUE_S < self.now

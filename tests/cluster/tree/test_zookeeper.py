@@ -81,7 +81,7 @@ class ZooKeeperMachine(TreeMachine):
         self._open()
 
     def _open(self) -> None:
-        self.tree = ZooKeeperTree(self.hosts, SESSION_MS)  # type: ignore[assignment]
+        self.tree = ZooKeeperTree(self.hosts, SESSION_MS)  # type: ignore[assignment]  # the base class has an EmbeddedTree
         wait_until(self.tree.poll, 20, "to be connected")
 
     @rule()
@@ -255,6 +255,20 @@ def test_a_connection_that_is_lost_at_once_is_made_again(server: ZooKeeper, chro
         assert _die(flapping.connect + chroot, left) == left
 
 
+def test_a_session_outlasts_a_request_for_it_that_is_never_answered(server: ZooKeeper, chroot: str) -> None:
+    """A server that starts can take the first request of a connection and forget it."""
+    with (
+        closing(Forgetful(server.port)) as proxy,
+        closing(ZooKeeperTree(proxy.connect + chroot, SESSION_MS)) as tree,
+    ):
+        session = tree.session
+        _events(tree, 1)
+        proxy.forgets = 1
+        tree._client._connection._socket.shutdown(socket.SHUT_RDWR)
+        assert [event.kind for event in _events(tree, 2)] == [t.DISCONNECTED, t.CONNECTED]
+        assert proxy.forgets == 0 and tree.session == session
+
+
 def test_a_session_of_a_former_process_outlasts_a_failure_to_go_on_with_it(server: ZooKeeper, chroot: str) -> None:
     """A broker whose controller process ends in a bad moment stays registered: the next process goes on."""
     left = _die(server.connect + chroot)
@@ -333,6 +347,23 @@ class Flapping:
     def close(self) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
+
+
+class Forgetful(Flapping):
+    """Answers nothing on the next `forgets` connections."""
+
+    forgets = 0
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port, cuts=0)
+
+    def _pass_on(self, client: socket.socket) -> None:
+        if not self.forgets:
+            return super()._pass_on(client)
+        self.forgets -= 1
+        with closing(client):
+            while client.recv(1 << 16):
+                pass
 
 
 def _events(tree: ZooKeeperTree, count: int) -> list[t.Event]:

@@ -39,7 +39,7 @@ def without_effect(difference: Difference) -> bool:
 
 
 def _without_effect_here(field: Field) -> bool:
-    """Whether a config is told to be read-only, and is."""
+    """Whether a config is answered as read-only, and is."""
     found = CONFIG_READ_ONLY.search(field.path)
     key = configdef.broker_key(found[1]) if found else None
     return key is not None and key.change == READ_ONLY and field.ours is True
@@ -57,7 +57,7 @@ def of_client_metrics(difference: Difference) -> bool:
 
 
 def _by_type(answer: Any) -> dict[int, list[Any]]:
-    """The rows of an answer for each type of resource."""
+    """The rows of an answer by type of resource."""
     found: dict[int, list[Any]] = {}
     for row in answer["responses"] if isinstance(answer, dict) else ():
         found.setdefault(row["resource_type"], []).append(row)

@@ -1,4 +1,4 @@
-"""Record batches that sequences send: whether they are sound, and what they hold."""
+"""Record batches of the sequences: whether they are valid, and their contents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MORE = 16  # bytes behind the last block, at most
 
 
 def unsound(difference: Difference) -> list[tuple[str, int]]:
-    """Where batches are sent that are not sound; of the old formats nothing here says what they are."""
+    """The parts with invalid batches; old formats are not judged here."""
     parts = [(topic.name, part) for topic in difference.request.topic_data for part in topic.partition_data]
     return [(name, part.index) for name, part in parts if not is_sound(bytes(part.records or b""))]
 
@@ -35,13 +35,13 @@ def _in_produce(request: Any) -> list[bytes]:
 
 
 def codec(records: bytes) -> int:
-    """That of the first batch or message."""
+    """The codec of the first batch or message."""
     at = 22 if len(records) > 16 and records[16] == 2 else 17
     return records[at] & 7 if len(records) > at else 0
 
 
 def is_sound(one: bytes) -> bool:
-    """Whether a batch of magic 2 is one that a client may send, and holds what its records would be written as."""
+    """Whether a client may send this batch of magic 2, and it equals the encoding of its records."""
     if len(one) <= HEADER_SIZE or one[16] != 2:
         return False
     _, _, _, _, _, attributes, last, base, *_, count = HEADER.unpack_from(one)
@@ -85,7 +85,7 @@ def sent_out_of_order(difference: Difference) -> bool:
 
 
 def sent(difference: Difference) -> list[bytes]:
-    """All records that were sent before, whatever became of them."""
+    """All records sent before, whatever their outcome."""
     return [one for step, body in difference.produced for one in _in_produce(decoded(step, body))]
 
 
@@ -102,13 +102,13 @@ def in_order(one: bytes) -> bool:
 
 
 def in_parts(step: Step, body: bytes) -> list[tuple[tuple[str, int], bytes]]:
-    """What a Produce request sends to each partition."""
+    """The bytes that a Produce request sends to each partition."""
     rows = [(topic.name, part) for topic in decoded(step, body).topic_data for part in topic.partition_data]
     return [((name, part.index), bytes(part.records or b"")) for name, part in rows]
 
 
 def sequence(one: bytes, attributes: int) -> tuple[bytes, int] | None:
-    """Id and epoch of the producer, and the sequence, of a batch that has these attributes at least."""
+    """Producer id and epoch, and the sequence, of a batch that has at least these attributes."""
     if len(one) < HEADER_SIZE or one[16] != 2 or one[22] & attributes != attributes:
         return None
     return one[43:53], HEADER.unpack_from(one)[11]

@@ -1,4 +1,4 @@
-"""What a reason is, and those that nothing but error codes make."""
+"""What a reason is, and reasons that consist of error codes only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Reason(NamedTuple):
 
 
 def exception(difference: Difference) -> bool:
-    """An unintended error of Kafka, where the answer here is an error as well."""
+    """An unintended error of Kafka, where this broker answers an error too."""
     codes = [field for field in difference.fields if field.path.endswith("/error_code")]
     return bool(codes) and all(field.theirs == -1 and field.ours > 0 for field in codes)
 
@@ -29,7 +29,7 @@ def no_answer(difference: Difference) -> bool:
 
 
 def one_code(api: str, ours: set[int], theirs: set[int], first: int = 0) -> Callable[[Difference], bool]:
-    """The same API (from that version on), and nothing differs but error codes: these here, those in Kafka."""
+    """The same API (from that version on), and only error codes differ: these here, those in Kafka."""
 
     def holds(difference: Difference) -> bool:
         known = difference.step.api == api and difference.step.version >= first
@@ -39,7 +39,7 @@ def one_code(api: str, ours: set[int], theirs: set[int], first: int = 0) -> Call
 
 
 def either(first: str, second: str, ours: set[int], theirs: set[int]) -> Callable[[Difference], bool]:
-    """`one_code` of two APIs."""
+    """`one_code` for two APIs."""
     one, other = one_code(first, ours, theirs), one_code(second, ours, theirs)
     return lambda difference: one(difference) or other(difference)
 

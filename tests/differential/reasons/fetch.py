@@ -43,13 +43,13 @@ def fewer_than_none(difference: Difference) -> bool:
 
 
 def _offsets(answer: Any) -> list[Any]:
-    """What a ListOffsets answer says of each partition; it may be asked for more than once."""
+    """The result of ListOffsets for each partition, which may occur more than once."""
     rows = answer["topics"] if isinstance(answer, dict) else []
     return [(row["name"], part) for row in rows for part in row["partitions"]]
 
 
 def _limits(fetch: Any) -> list[int]:
-    """The bytes that a Fetch wants of each partition at most."""
+    """The maximum bytes of each partition in a Fetch request."""
     return [part.partition_max_bytes for topic in fetch.topics for part in topic.partitions]
 
 
@@ -69,7 +69,7 @@ def converted(difference: Difference) -> bool:
 
 
 def packed_anew(difference: Difference) -> bool:
-    """Old compressed messages become a batch when they are stored, which their codec packs as it likes."""
+    """Old compressed messages are stored as a batch, and compressed again."""
     if difference.step.api != "Fetch" or not all(field.path.endswith("/records") for field in difference.fields):
         return False
     limits = [*_limits(difference.request), getattr(difference.request, "max_bytes", 0)]
@@ -112,12 +112,12 @@ def numbered(difference: Difference) -> bool:
 
 
 def _other_offset(ours: Any, theirs: Any) -> bool:
-    """One record, which differs in nothing but its offset."""
+    """One record that differs only in its offset."""
     return len(ours) == len(theirs) == RECORD and ours[0] != theirs[0] and ours[1:] == theirs[1:]
 
 
 def _gap_only_there(ours: Any, theirs: Any) -> bool:
-    """Both are records; Kafka's are a part of ours, in order, but numbered with gaps or against the order."""
+    """Both have records; Kafka's are a part of ours, in order, but numbered with gaps or against the order."""
     if not all(isinstance(rows, list) and all(len(row) == RECORD for row in rows) for rows in (ours, theirs)):
         return False
     rest = iter(row[1:] for row in ours)

@@ -28,7 +28,7 @@ def pending_static(difference: Difference) -> bool:
 
 
 def tie(difference: Difference) -> bool:
-    """Of what the member itself could do either way."""
+    """The member itself could choose either."""
     if difference.step.api != "JoinGroup" or [field.path for field in difference.fields] != ["/protocol_name"]:
         return False
     (field,) = difference.fields
@@ -49,7 +49,7 @@ def nothing_left(difference: Difference) -> bool:
 
 
 def _is_gone(difference: Difference) -> bool:
-    """Whether there is no such group here, and an empty one in Kafka."""
+    """Whether this broker has no such group, and Kafka an empty one."""
     api, fields = difference.step.api, difference.fields
     if api == "ListGroups":
         ours, theirs = difference.ours["groups"], difference.theirs["groups"]

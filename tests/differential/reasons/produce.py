@@ -26,7 +26,7 @@ def all_corrupt(difference: Difference) -> bool:
 
 
 def _refuses_one(difference: Difference) -> bool:
-    """Whether a batch that is not sound, or may not be, is refused here, for whatever reason."""
+    """Whether this broker refuses an invalid batch, for whatever reason."""
     rows = difference.ours["responses"]
     codes = {(row["name"], part["index"]): part["error_code"] for row in rows for part in row["partition_responses"]}
     return any(codes.get(place) for place in unsound(difference))
@@ -38,7 +38,7 @@ def unknown_codec(difference: Difference) -> bool:
 
 
 def behind_the_frame(difference: Difference) -> bool:
-    """A byte, or more, behind lz4's end mark, behind gzip's sums, or behind the blocks of snappy."""
+    """Bytes after lz4's end mark, after gzip's checksum, or after the blocks of snappy."""
     refused = any(
         field.path.endswith("/error_code") and (field.ours, field.theirs) == (-1, 0) for field in difference.fields
     )
@@ -89,7 +89,7 @@ def noted_before(difference: Difference) -> bool:
 
 
 def _follows_unsound(difference: Difference, place: tuple[str, int], one: bytes) -> bool:
-    """Whether the batch's producer has sent the partition one that is not sound before, with an earlier sequence."""
+    """Whether the batch's producer sent an invalid batch with an earlier sequence to the partition before."""
     wanted = sequence(one, 0)
     before = [row for step, body in difference.produced for row in in_parts(step, body) if row[0] == place]
     return wanted is not None and any(

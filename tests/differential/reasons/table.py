@@ -1,4 +1,4 @@
-"""Differences that stay, each with its reason. A sequence ends with one that may leave the brokers unlike."""
+"""Differences that stay, each with its reason. A sequence ends with one that may leave the brokers in other states."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ REASONS = (
 
 
 def passes(difference: Difference) -> bool:
-    """Whether a sequence goes on after this difference: it has a reason, and both brokers are as they were before."""
+    """Whether a sequence continues after this difference: it has a reason, and no broker has changed its state."""
     if not reason(difference):
         return False
     if difference.step.api in ACLS:
@@ -243,7 +243,7 @@ def _both_refused(field: Field) -> bool:
 
 
 def reason(difference: Difference) -> Reason | None:
-    """Why a difference stays; None when it is to be mended. What an answer says of each of several may have its own."""
+    """Why a difference stays; None if it must be fixed. Parts of an answer may have reasons of their own."""
     if not difference.is_whole:
         return None
     found = _of_all(difference)
@@ -258,7 +258,7 @@ def _of_all(difference: Difference) -> Reason | None:
 
 
 def _by_part(difference: Difference) -> Iterator[Difference]:
-    """The difference in each part of an answer that has one."""
+    """The difference of each part of an answer that has one."""
     parts = PARTS[difference.step.api]
     ours, theirs = parts(difference.ours), parts(difference.theirs)
     for place in ours:
@@ -267,7 +267,7 @@ def _by_part(difference: Difference) -> Iterator[Difference]:
 
 
 def _by_partition(answer: Any) -> dict[tuple[str, int], Any]:
-    """The answer to a Produce as it would be to each of its partitions."""
+    """The answer to a Produce, divided by partition."""
     rows = answer["responses"] if isinstance(answer, dict) else []
     return {
         (row["name"], part["index"]): {**answer, "responses": [{**row, "partition_responses": [part]}]}
@@ -277,13 +277,13 @@ def _by_partition(answer: Any) -> dict[tuple[str, int], Any]:
 
 
 def _by_resource(answer: Any) -> dict[tuple[int, str], Any]:
-    """The answer to a change of configs as it would be to each resource's."""
+    """The answer to a change of configs, divided by resource."""
     rows = answer["responses"] if isinstance(answer, dict) else []
     return {(row["resource_type"], row["resource_name"]): {**answer, "responses": [row]} for row in rows}
 
 
 def _by_topic(answer: Any) -> dict[str, Any]:
-    """The answer to a CreateTopics as it would be to each topic."""
+    """The answer to a CreateTopics, divided by topic."""
     rows = answer["topics"] if isinstance(answer, dict) else []
     return {row["name"]: {**answer, "topics": [row]} for row in rows}
 
@@ -295,5 +295,5 @@ PARTS: dict[str, Callable[[Any], dict[Any, Any]]] = {
 
 
 def told(difference: Difference) -> dict[str, Any]:
-    """A difference for a report."""
+    """A difference, for a report."""
     return {"step": str(difference.step), "fields": [str(field) for field in difference.fields]}

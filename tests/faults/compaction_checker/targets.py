@@ -53,7 +53,7 @@ class OneBroker:
     def harm(self, rng: random.Random) -> str:
         """Do something to it; what it was."""
         kinds: dict[str, Callable[[], object]] = {
-            **{f"the {role} killed": lambda role=role: self._kill(role, rng) for role in _ROLES},  # type: ignore[misc]
+            **{f"the {role} killed": lambda role=role: self._kill(role, rng) for role in _ROLES},  # type: ignore[misc]  # a default in a lambda
             "the broker killed": lambda: self._broker.restart(kill=True),
             "the broker restarted": self._broker.restart,
         }
@@ -116,7 +116,7 @@ class ThreeBrokers:
             "a broker killed": lambda: self._kill_broker(number, rng.choice([0.0, 1.0, 4.0])),
             "a broker restarted": lambda: self._cluster.restart(number),
             "leaders moved": lambda: self._move(rng),
-            **{f"a {role} killed": lambda role=role: self._kill(number, role) for role in (*_ROLES, "replicator")},  # type: ignore[misc]
+            **{f"a {role} killed": lambda role=role: self._kill(number, role) for role in (*_ROLES, "replicator")},  # type: ignore[misc]  # a default in a lambda
         }
         kind = rng.choice([*list(kinds)[:3] * 2, *kinds])
         kinds[kind]()
@@ -148,7 +148,7 @@ class ThreeBrokers:
         for index in range(PARTITIONS):
             self._cluster.wait_isr(TOPIC, index, len(self._cluster.running()), _WAIT_S)
         for broker in self._cluster.running():
-            wait_until(lambda one=broker: _all_visible(one), _WAIT_S, "the high watermarks")  # type: ignore[misc]
+            wait_until(lambda one=broker: _all_visible(one), _WAIT_S, "the high watermarks")  # type: ignore[misc]  # a default in a lambda
 
     def finish(self, compare: Callable[[], None]) -> list[str]:
         """Compare as it is, and with each of the brokers alone; what `odradek check` finds at last."""

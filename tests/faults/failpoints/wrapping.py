@@ -115,7 +115,7 @@ class Failpoints:
                 self.hit(name, "after", fd)
             return result
 
-        fcntl.fcntl = wrapped  # type: ignore[assignment]
+        fcntl.fcntl = wrapped  # type: ignore[assignment]  # wrapped
 
     def _wrap_sqlite(self) -> None:
         around = self.around
@@ -127,7 +127,7 @@ class Failpoints:
                 return around("commit", super().execute, _nothing)(sql, *args)
 
         connect = sqlite3.connect
-        sqlite3.connect = lambda *args, **kwargs: connect(  # type: ignore[assignment]
+        sqlite3.connect = lambda *args, **kwargs: connect(  # type: ignore[assignment]  # wrapped
             *args, factory=Connection, **kwargs
         )
 
@@ -151,8 +151,8 @@ class Failpoints:
             if name in wanted:
                 setattr(owner, method, self.around(name, getattr(owner, method), subject))
         if "region" in wanted:
-            create = self.around("region", region.Region.create.__func__, _second)  # type: ignore[attr-defined]
-            region.Region.create = classmethod(create)  # type: ignore[assignment, method-assign]
+            create = self.around("region", region.Region.create.__func__, _second)  # type: ignore[attr-defined]  # a class method
+            region.Region.create = classmethod(create)  # type: ignore[assignment, method-assign]  # a test double
 
 
 def _first(*args: Any) -> Any:
@@ -180,5 +180,5 @@ def _inside(place: str) -> bool:
     while frame is not None:
         if frame.f_globals.get("__name__") == "odradek." + module and name in ("", frame.f_code.co_name):
             return True
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
     return False

@@ -93,5 +93,5 @@ if _CLOCK:
     time.time_ns = lambda: _time_ns() + _off_ms() * 1_000_000
     time.time = lambda: time.time_ns() / 1e9
 if _SHADOW:
-    os.fsync = _noting(os.fsync)  # type: ignore[assignment]
+    os.fsync = _noting(os.fsync)  # type: ignore[assignment]  # wrapped
     os.open = _creating(os.open)

@@ -28,6 +28,6 @@ def _slow(real: Callable[[int], None]) -> Callable[[int], None]:
 
 
 if _SLOW:
-    os.fsync = _slow(os.fsync)  # type: ignore[assignment]
-    os.fdatasync = _slow(os.fdatasync)  # type: ignore[assignment]
+    os.fsync = _slow(os.fsync)  # type: ignore[assignment]  # wrapped
+    os.fdatasync = _slow(os.fdatasync)  # type: ignore[assignment]  # wrapped
 runpy.run_path(str(Path(__file__).parents[3] / "faults" / "seam" / "sitecustomize.py"))

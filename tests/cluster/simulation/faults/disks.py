@@ -49,7 +49,7 @@ class DiskFaults(Kinds):
         for broker in random.sample(brokers, random.choice((1, 1, 2, len(brokers)))):
             if broker.up:
                 self._lose_power(broker, _BOOT_S)
-                self._soon(5.0, lambda one=broker: self._start(one))  # type: ignore[misc]
+                self._soon(5.0, lambda one=broker: self._start(one))  # type: ignore[misc]  # a default in a lambda
 
     def _lose_power(self, broker: Any, boot_s: float) -> None:
         broker.die("loses power", vanish=True)

@@ -48,7 +48,7 @@ class Kinds:
     def _as_controller(self, action: Callable[[Any], object]) -> None:
         for broker in self.cluster.brokers.values():
             if broker.up and broker.controller is not None and broker.controller.owner.elected is not None:
-                self.world.after(0.0, broker.loop, lambda one=broker.controller: self._attempt(one, action))  # type: ignore[misc]
+                self.world.after(0.0, broker.loop, lambda one=broker.controller: self._attempt(one, action))  # type: ignore[misc]  # a default in a lambda
 
     def _attempt(self, controller: Any, action: Callable[[Any], object]) -> None:
         elected = controller.owner.elected

@@ -68,5 +68,5 @@ class OrderFaults(Elections):
             self.world.after(
                 self.world.between(0, 0.5),
                 workers.process,
-                lambda one=workers, frame=frame: one.late(frame),  # type: ignore[misc]
+                lambda one=workers, frame=frame: one.late(frame),  # type: ignore[misc]  # a default in a lambda
             )
