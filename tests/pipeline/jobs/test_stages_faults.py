@@ -20,7 +20,7 @@ from .test_stages import run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]  # it starts Spark twice more
 
 HALTING = Path(__file__).with_name("halting_stages.py")
 SECONDS = 200
