@@ -303,7 +303,7 @@ def test_with_each_acl(closed: Pair) -> None:
 
 
 def test_all_that_we_serve_is_compared() -> None:
-    """But for what Kafka 3.9 does not offer with ZooKeeper, and what needs no right. Tokens: tests/cluster/users."""
+    """But for what needs no right. Tokens: tests/cluster/users; Kafka's APIs of KRaft: test_kraft_apis_as_kafka."""
     asked = {request.api for request in REQUESTS}
     served = {row.name for row in table.load_rows().values() if ROWS[row.key].checks}
     tokens = {"CreateDelegationToken", "DescribeDelegationToken"}
