@@ -89,7 +89,7 @@ def _binary_headers(number: int) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def text(number: int) -> Record:
-    """What tools that read lines can write: no tab or newline, and headers that change once a chunk."""
+    """Records that line-based tools can write: no tab or newline; headers change once a chunk."""
     chunk = number // CHUNK
     nulls = chunk % 2 == 0
     key: bytes | None = (None, f"k{number}".encode(), b"same", "ключ".encode())[number % 4]
