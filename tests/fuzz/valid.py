@@ -129,7 +129,7 @@ class OddValues:
 
 
 def is_ours(kind: Any) -> bool:
-    """Whether a message class is built from our schemas; one of kafka-python has a class for each version, `kind[3]`."""
+    """Whether a message class is built from our schemas; kafka-python has a class for each version, `kind[3]`."""
     return not hasattr(type(kind), "__getitem__")
 
 
