@@ -14,7 +14,7 @@ TEXT = "abcdefghijklmnopqrstuvwxyz ÄÖÜß€漢字0123456789.-"
 
 
 class Record(NamedTuple):
-    """What a client sees of a record, byte for byte."""
+    """The bytes of a record that a client sees."""
 
     key: bytes | None
     value: bytes | None

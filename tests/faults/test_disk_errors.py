@@ -98,7 +98,7 @@ def test_failed_log_dir_goes_offline(fresh_broker: Any, tmp_path: Path, calls: t
 
 @pytest.mark.timeout(120)
 def test_partitions_of_a_log_dir_that_fails_at_start_are_offline(fresh_broker: Any, tmp_path: Path) -> None:
-    """They are not empty, and no new directory replaces them."""
+    """The partitions are not empty, and no new directory replaces them."""
     world = World(fresh_broker(start=False), tmp_path)
     broker = world.broker
     assert [world.put(index) for index in range(PARTITIONS)] == [0] * PARTITIONS

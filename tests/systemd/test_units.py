@@ -202,7 +202,7 @@ def test_archive_unit_reads_broker_data_and_writes_its_own(installed: Path) -> N
     ("socket", "server"),
     [("127.0.0.1:9", "127.0.0.1:9"), ("[::1]:9", "[::1]:9"), ("9", "localhost:9"), ("0.0.0.0:9", "localhost:9")],
 )
-def test_archive_options_are_parsed_as_systemd_does(socket: str, server: str) -> None:
+def test_archive_unit_passes_valid_options_to_the_job(socket: str, server: str) -> None:
     """Each option is one of the archive job."""
     from odradek.pipeline.jobs.archive.command import archive
     from odradek.pipeline.reading import subscription

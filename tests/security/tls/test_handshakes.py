@@ -163,7 +163,7 @@ def test_large_write_is_read_into_a_buffer(given: Given, ca: Pair) -> None:
 
 
 def test_key_is_written_to_no_file(given: Given, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It is in a private memory file, and only while it is loaded."""
+    """The key is in a private memory file, and only while it is loaded."""
     monkeypatch.chdir(tmp_path)
     before = set(os.listdir("/proc/self/fd"))
     with contexts.memory_file(b"key") as path:

@@ -37,7 +37,7 @@ def test_invalid_rule_is_refused_at_the_start(rule: str) -> None:
         PrincipalMapper(rule)
 
 
-def test_subject_of_a_certificate_or_truncated_der_is_read_or_refused(server: Pair) -> None:
+def test_subject_is_read_and_a_truncated_certificate_is_refused(server: Pair) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding
 
     der = server.certificate.public_bytes(Encoding.DER)
