@@ -1,4 +1,4 @@
-"""Topics made and looked at over raw connections."""
+"""Create and describe topics over raw connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def unique(stem: str) -> str:
 
 
 def create_topic(broker: Any, stem: str = "t", partitions: int = 1, **config: Any) -> str:
-    """Create a topic with a name of its own that can be used at once; returns the name."""
+    """Create a topic with a unique name, ready for use; returns the name."""
     name = unique(stem)
     with broker.wire() as wire:
         if not broker.external:
@@ -87,7 +87,7 @@ def alter_named(
 
 @contextmanager
 def changed_brokers(broker: Any, **configs: str) -> Iterator[None]:
-    """With these for the whole cluster."""
+    """Set these cluster-wide broker configs within the block."""
     with broker.wire() as wire:
         assert alter_broker(wire, **configs) == (0, None)
         try:

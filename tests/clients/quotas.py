@@ -1,4 +1,4 @@
-"""What tests of client quotas share: set quotas, and clients that send or read as fast as they may."""
+"""Shared by tests of client quotas: set quotas, and clients that send or read as fast as quotas allow."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def described(broker: Any, entity: Mapping[str, str | None]) -> dict[str, float]
 class Meter:
     """Counts the bytes of all threads of a client, until their rate over some seconds is within 5 % of a target.
 
-    In all, there are no more then than the target allows, and what a quota allows in a few seconds at once. A machine
-    that has no time for a client or a broker delays that, and does not prevent it.
+    The total must also stay below the target's rate since the start, plus the burst of a few seconds that a quota
+    allows. A busy machine delays this, and does not prevent it.
     """
 
     def __init__(self, target: float, seconds: float = 8, most_ahead: float = 4) -> None:
@@ -53,7 +53,7 @@ class Meter:
         self._seconds = seconds
         self._most = most_ahead * target
         self._began = time.monotonic()
-        self._marks = deque([(self._began, 0)])  # of these seconds: when, and the total of then
+        self._marks = deque([(self._began, 0)])  # (time, total at that time), of the last seconds
         self._lock = threading.Lock()
         self.total = 0
         self.done = threading.Event()

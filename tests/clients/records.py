@@ -14,7 +14,7 @@ TEXT = "abcdefghijklmnopqrstuvwxyz ÄÖÜß€漢字0123456789.-"
 
 
 class Record(NamedTuple):
-    """What a client sees of a record, byte for byte."""
+    """The bytes of a record that a client sees."""
 
     key: bytes | None
     value: bytes | None
@@ -89,7 +89,7 @@ def _binary_headers(number: int) -> tuple[tuple[str, bytes | None], ...]:
 
 
 def text(number: int) -> Record:
-    """What tools that read lines can write: no tab or newline, and headers that change once a chunk."""
+    """Records that line-based tools can write: no tab or newline; headers change once a chunk."""
     chunk = number // CHUNK
     nulls = chunk % 2 == 0
     key: bytes | None = (None, f"k{number}".encode(), b"same", "ключ".encode())[number % 4]

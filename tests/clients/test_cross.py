@@ -1,4 +1,4 @@
-"""What one client wrote every other reads, byte for byte."""
+"""Every client reads the records of every other client, byte for byte."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def written(broker: Any) -> dict[str, str]:
 
 @pytest.mark.needs(*TOOLS)
 @pytest.mark.parametrize("reader", DRIVERS)
-def test_all_pairs(broker: Any, written: dict[str, str], reader: str) -> None:
+def test_every_client_reads_records_of_every_other(broker: Any, written: dict[str, str], reader: str) -> None:
     def check(writer: str) -> None:
         found = list(DRIVERS[reader].read(broker.bootstrap, written[writer], 0, COUNT))
         assert [read.offset for read in found] == list(range(COUNT)), writer

@@ -1,4 +1,4 @@
-"""Broker configs that are changed while a broker runs act in every process of it; each test has one family of them."""
+"""Dynamic broker configs take effect in every process of a running broker; each test has one group of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.live
 TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_VERSION, INVALID_RECORD = 10, 32, 35, 87
 INVALID_REQUEST, EARLIEST = 42, -2
 DAY_MS = 86_400_000
-# Periods that no dynamic config sets are short: what acts in the next turn is to be seen at once.
+# Intervals that no dynamic config sets are short, so that a change shows at the next check.
 QUICK = {
     "log_segment_delete_delay_ms": 60_000,
     "log_retention_check_interval_ms": 100,
@@ -48,7 +48,7 @@ def wires(broker: Broker) -> Iterator[list[Wire]]:
 
 
 def everywhere(wires: list[Wire], call: Callable[[Wire], int], code: int) -> None:
-    """Every worker comes to answer `code`."""
+    """Wait until every worker answers `code`."""
     for wire in wires:
         wait_until(lambda wire=wire: call(wire) == code, what=f"code {code}")  # type: ignore[misc]  # a default in a lambda
 
@@ -57,13 +57,13 @@ def start_of(wire: Wire, topic: str) -> int:
     return int(list_offsets(wire, topic, EARLIEST).offset)
 
 
-def test_a_start_says_once_what_has_no_effect(broker: Broker) -> None:
+def test_start_logs_settings_without_effect_once(broker: Broker) -> None:
     (line,) = [line for line in broker.log.splitlines() if "num.io.threads" in line]
     assert " WARNING " in line
     assert line.endswith("without effect in this broker: num.io.threads, queued.max.requests")
 
 
-def test_what_a_produce_request_goes_by(broker: Broker, wires: list[Wire]) -> None:
+def test_produce_checks_change_in_every_worker(broker: Broker, wires: list[Wire]) -> None:
     topic = create_topic(broker)
     for configs, data, code in (
         ({"message_max_bytes": "500"}, batch([b"x" * 1000]), TOO_LARGE),
@@ -75,14 +75,14 @@ def test_what_a_produce_request_goes_by(broker: Broker, wires: list[Wire]) -> No
         everywhere(wires, lambda wire, data=data: produce(wire, topic, data).error_code, 0)  # type: ignore[misc]  # a default in a lambda
 
 
-def test_a_topics_own_config_goes_first(broker: Broker, wires: list[Wire]) -> None:
+def test_topic_config_overrides_the_dynamic_default(broker: Broker, wires: list[Wire]) -> None:
     topic, other = create_topic(broker, max_message_bytes=100_000), create_topic(broker)
     with changed_brokers(broker, message_max_bytes="500"):
         everywhere(wires, lambda wire: produce(wire, other, batch([b"x" * 1000])).error_code, TOO_LARGE)
         assert produce(wires[0], topic, batch([b"x" * 1000])).error_code == 0
 
 
-def test_a_brokers_own_config_goes_before_the_clusters(broker: Broker, wires: list[Wire]) -> None:
+def test_per_broker_config_overrides_the_cluster_wide_one(broker: Broker, wires: list[Wire]) -> None:
     topic = create_topic(broker)
     with changed_brokers(broker, message_max_bytes="500"):
         assert alter_broker(wires[0], "0", message_max_bytes="5000") == (0, None)
@@ -92,46 +92,46 @@ def test_a_brokers_own_config_goes_before_the_clusters(broker: Broker, wires: li
 
 
 def codec(wire: Wire, topic: str) -> int:
-    """Of the batch that a produce request stores now."""
+    """The codec of the batch that a produce request stores now."""
     offset = produce(wire, topic, batch([b"x" * 1000])).base_offset
     return fetch(wire, topic, offset).records[22] & 7  # the attributes' low byte
 
 
-def test_compression(broker: Broker, wires: list[Wire]) -> None:
+def test_compression_type_changes_in_every_worker(broker: Broker, wires: list[Wire]) -> None:
     topic = create_topic(broker)
     with changed_brokers(broker, compression_type="gzip"):
         everywhere(wires, lambda wire: codec(wire, topic), 1)
     everywhere(wires, lambda wire: codec(wire, topic), 0)
 
 
-def test_conversion_for_old_consumers(broker: Broker, wires: list[Wire]) -> None:
+def test_down_conversion_can_be_disabled(broker: Broker, wires: list[Wire]) -> None:
     topic = create_topic(broker)
     produce(wires[0], topic, batch([b"x"]))
     with changed_brokers(broker, log_message_downconversion_enable="false"):
         for version in (0, 1, 3):
             everywhere(wires, lambda w, v=version: fetch(w, topic, 0, version=v).error_code, UNSUPPORTED_VERSION)  # type: ignore[misc]  # a default in a lambda
-        assert fetch(wires[0], topic, 100, version=3).error_code == UNSUPPORTED_VERSION, "whatever offset"
+        assert fetch(wires[0], topic, 100, version=3).error_code == UNSUPPORTED_VERSION, "at any offset"
         assert fetch(wires[0], topic, 0, version=4).error_code == 0
     everywhere(wires, lambda wire: fetch(wire, topic, 0, version=3).error_code, 0)
 
 
-def test_segments_and_retention(broker: Broker, wires: list[Wire]) -> None:
+def test_segment_size_and_retention_take_effect(broker: Broker, wires: list[Wire]) -> None:
     by_size, by_age = create_topic(broker), create_topic(broker)
     for wire in wires:
         for topic in (by_size, by_age):
             assert produce(wire, topic, batch([b"x" * 1000], timestamp=NOW - DAY_MS)).error_code == 0
     assert (start_of(wires[0], by_size), start_of(wires[0], by_age)) == (0, 0)
-    with changed_brokers(broker, log_segment_bytes="1100"):  # the next append seals what is there
+    with changed_brokers(broker, log_segment_bytes="1100"):  # the next append rolls the segment
         for topic in (by_size, by_age):
             assert produce(wires[0], topic, batch([b"x" * 1000])).error_code == 0
         with changed_brokers(broker, log_retention_bytes="1"):
             wait_until(lambda: start_of(wires[0], by_size) == 4, what="only the active segment is left")
         with changed_brokers(broker, log_retention_ms="3600000"):
-            wait_until(lambda: start_of(wires[0], by_age) == 4, what="what is a day old is gone")
+            wait_until(lambda: start_of(wires[0], by_age) == 4, what="the day-old segment is deleted")
 
 
-def test_removal_of_files(broker: Broker, wires: list[Wire]) -> None:
-    """Without the change they would stay for a minute."""
+def test_segment_delete_delay_takes_effect(broker: Broker, wires: list[Wire]) -> None:
+    """Without the change the files would stay for a minute."""
     topic = create_topic(broker)
     with changed_brokers(broker, log_segment_delete_delay_ms="0"):
         request = interbroker.message_class("DeleteTopicsRequest")[1](topic_names=[topic], timeout_ms=10_000)
@@ -140,8 +140,8 @@ def test_removal_of_files(broker: Broker, wires: list[Wire]) -> None:
 
 
 @pytest.mark.parametrize("configs", [{"log_flush_interval_messages": "1"}, {"log_flush_interval_ms": "1"}])
-def test_flushing(broker: Broker, wires: list[Wire], configs: dict[str, str]) -> None:
-    """What is synced is below the recovery point; without the change nothing ever is."""
+def test_flush_interval_takes_effect(broker: Broker, wires: list[Wire], configs: dict[str, str]) -> None:
+    """Flushed records are below the recovery point; without the change none is flushed."""
     topic = create_topic(broker)
 
     def synced() -> int:
@@ -153,7 +153,7 @@ def test_flushing(broker: Broker, wires: list[Wire], configs: dict[str, str]) ->
         wait_until(lambda: synced() == 4, what="all is synced")
 
 
-def test_expiry_of_producers(broker: Broker, wires: list[Wire]) -> None:
+def test_producer_id_expiration_takes_effect(broker: Broker, wires: list[Wire]) -> None:
     topic, (number, epoch) = create_topic(broker), producer_id(wires[0])
     row = interbroker.message_class("DescribeProducersRequest")
     asked = row[0](topics=[row.TopicRequest(name=topic, partition_indexes=[0])])
@@ -167,8 +167,8 @@ def test_expiry_of_producers(broker: Broker, wires: list[Wire]) -> None:
         everywhere(wires, known, 0)
 
 
-def test_the_cleaner(broker: Broker, wires: list[Wire]) -> None:
-    """It pauses for 15 s, goes on at one byte a second, and then as fast as it can."""
+def test_log_cleaner_settings_take_effect(broker: Broker, wires: list[Wire]) -> None:
+    """The cleaner pauses for 15 s, continues at one byte a second, then at full speed."""
     topic = create_topic(broker, cleanup_policy="compact", segment_bytes=2000, min_cleanable_dirty_ratio=0.01)
     for _ in range(10):
         assert produce(wires[0], topic, batch([b"x" * 500], key=b"k")).error_code == 0
@@ -193,11 +193,11 @@ def answers(broker: Broker) -> bool:
         return False
 
 
-def test_connections(broker: Broker, wires: list[Wire]) -> None:
+def test_connection_limits_per_ip_take_effect(broker: Broker, wires: list[Wire]) -> None:
     for configs in ({"max_connections_per_ip": "1"}, {"max_connections_per_ip_overrides": "127.0.0.1:1"}):
         with changed_brokers(broker, **configs):
             wait_until(lambda: not answers(broker), what="no further connection is taken")
-        wait_until(lambda: answers(broker), what="they are again")
+        wait_until(lambda: answers(broker), what="connections are accepted again")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_connections(broker: Broker, wires: list[Wire]) -> None:
         ("max_connections", "0"),
     ],
 )
-def test_what_is_refused_names_the_key(broker: Broker, wires: list[Wire], name: str, value: str) -> None:
+def test_refusal_names_the_config_key(broker: Broker, wires: list[Wire], name: str, value: str) -> None:
     for whose in ("", "0"):
         code, message = alter_broker(wires[0], whose, **{name: value})
         assert code == INVALID_REQUEST

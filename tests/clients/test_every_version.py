@@ -18,7 +18,7 @@ pytestmark = pytest.mark.live
 COMPARED = {schema.key for schema in delegation_tokens.SCHEMAS}  # with Kafka's answers, in tests/cluster/users
 JOIN_GROUP = 11
 SERVER_ERROR, UNSUPPORTED_VERSION, INVALID_REQUEST = -1, 35, 42
-# The first issue's APIs: the lowest and highest versions that clients need.
+# The lowest and highest version of each API that clients need.
 PROMISED = {
     0: (0, 12),
     1: (0, 17),
@@ -66,7 +66,7 @@ def request_classes() -> dict[int, Any]:
     return found
 
 
-def test_what_is_promised_is_offered(broker: Any) -> None:
+def test_every_promised_version_is_offered(broker: Any) -> None:
     if broker.external:
         pytest.skip("another broker promises other things")
     with broker.wire() as wire:
@@ -102,11 +102,11 @@ def test_every_version_answers(broker: Any, key: int) -> None:
         request_class = request_classes()[key]
         low, high = offered[0], min(offered[1], request_class.max_version)
         if broker.external and key == 0:
-            low = max(low, 3)  # Kafka 4 offers 0 for the sake of old librdkafka and refuses it
+            low = max(low, 3)  # Kafka 4 offers 0 to old versions of librdkafka, and refuses it
         if broker.external and key in (8, 9):
-            low = max(low, 1)  # version 0 keeps offsets in ZooKeeper, which KRaft has not
+            low = max(low, 1)  # version 0 stores offsets in ZooKeeper, which KRaft does not have
         for version in range(low, high + 1):
-            name = unique("group") if key == JOIN_GROUP else group  # the member before would be waited for
+            name = unique("group") if key == JOIN_GROUP else group  # or the group waits for the previous member
             _ask(broker, request(request_class, version, topic, number, name))
 
 
@@ -127,8 +127,8 @@ def _still_alive(wire: Wire, name: str) -> None:
     assert wire.api_versions(), name
 
 
-def test_unpromised_apis_are_real(broker: Any) -> None:
-    """Nothing is offered that this test has no request for, so that nothing goes untested."""
+def test_every_offered_api_has_a_request_class(broker: Any) -> None:
+    """These tests have a request for every offered API, so that none goes untested."""
     if broker.external:
         pytest.skip("Kafka offers more than kafka-python knows")
     with broker.wire() as wire:

@@ -1,4 +1,4 @@
-"""Fetch: waiting, limits, sessions (KIP-227), and where an offset may point."""
+"""Fetch: delayed fetches, size limits, fetch sessions (KIP-227), and offset errors."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def fill(wire: Wire, topic: str, batches: int, size: int = 100, partition: int =
 
 
 def await_delayed(broker: Any, count: int) -> None:
-    """Until `count` fetches wait for records, and none of an earlier test."""
-    if broker.external:  # Kafka's purgatory is seen over JMX only
+    """Wait until exactly `count` fetches are delayed, none of them of an earlier test."""
+    if broker.external:  # only JMX shows Kafka's purgatory
         time.sleep(0.3)
         return
     table = Shared.attach(shm_prefix(broker.data_dir)).processes
@@ -50,7 +50,7 @@ def await_delayed(broker: Any, count: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 18))
-def test_every_version(broker: Any, wire: Wire, version: int) -> None:
+def test_every_fetch_version_returns_records(broker: Any, wire: Wire, version: int) -> None:
     if not supports(wire, 1, version):
         assert broker.external, f"Fetch v{version} is not answered"
         pytest.skip("not there")
@@ -81,7 +81,7 @@ def test_no_wait_when_min_bytes_is_zero(broker: Any, wire: Wire) -> None:
 
 
 def test_an_append_wakes_a_waiting_fetch(broker: Any) -> None:
-    """The appending connection may be another worker's: the ring crosses processes."""
+    """Another worker may serve the producer: the wakeup crosses processes."""
     topic = create_topic(broker)
     waiting = [broker.wire(30) for _ in range(6)]
     asked = [fetch_request(topic, 0, wait_ms=60_000) for _ in waiting]
@@ -109,7 +109,7 @@ def test_min_bytes_waits_for_enough(broker: Any, wire: Wire) -> None:
 
 
 def test_a_waiting_fetch_holds_back_the_requests_after_it(broker: Any, wire: Wire) -> None:
-    """One request of a connection at a time: what follows a delayed fetch is answered after it."""
+    """A connection has one request in progress: requests after a delayed fetch are answered after it."""
     topic = create_topic(broker)
     delayed = fetch_request(topic, 0, wait_ms=400)
     after = fetch_request(topic, 0, wait_ms=0, min_bytes=0)
@@ -155,7 +155,7 @@ def test_a_fetch_within_a_batch_returns_the_whole_batch(broker: Any, wire: Wire)
     assert [r.offset for r in parse(fetch(wire, topic, 2).records)] == [0, 1, 2]
 
 
-def test_over_many_segments(broker: Any, wire: Wire) -> None:
+def test_fetch_reads_across_segments(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker, segment_bytes=20_000)
     fill(wire, topic, 100, 1000)
     at, found = 0, []
@@ -177,26 +177,26 @@ def test_offset_out_of_range(broker: Any, wire: Wire, offset: int) -> None:
     assert bytes(answer.records or b"") == b""
 
 
-def test_unknown_topic_and_partition(broker: Any, wire: Wire) -> None:
+def test_fetch_of_unknown_topic_or_partition_fails_at_once(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     assert fetch(wire, unique("none"), 0, wait_ms=60_000).error_code == UNKNOWN_TOPIC
     assert fetch(wire, topic, 0, partition=5, wait_ms=60_000).error_code == UNKNOWN_TOPIC
 
 
-def test_unknown_topic_id(wire: Wire) -> None:
+def test_fetch_of_unknown_topic_id_fails_at_once(wire: Wire) -> None:
     if not supports(wire, 1, 13):
         pytest.skip("no Fetch v13 here")
     assert fetch(wire, uuid.uuid4(), 0, version=13, wait_ms=60_000).error_code == UNKNOWN_ID
 
 
-def test_leader_epochs(broker: Any, wire: Wire) -> None:
+def test_unknown_leader_epoch_is_refused(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     fill(wire, topic, 1)
     assert fetch(wire, topic, 0, epoch=0).error_code == 0
     assert fetch(wire, topic, 0, epoch=7).error_code == UNKNOWN_EPOCH
 
 
-def test_isolation_without_transactions(broker: Any, wire: Wire) -> None:
+def test_read_committed_returns_all_records_without_transactions(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     fill(wire, topic, 3)
     answer = fetch(wire, topic, 0, isolation=1)
@@ -232,7 +232,7 @@ def test_a_session_answers_only_what_changed(broker: Any, wire: Wire) -> None:
     assert indexes(third) == {2: [0]}
 
 
-def test_a_session_forgets_and_adds(broker: Any, wire: Wire) -> None:
+def test_a_session_forgets_and_adds_partitions(broker: Any, wire: Wire) -> None:
     topic, other = create_topic(broker, partitions=2), create_topic(broker)
     session = open_session(wire, topic, [part(0, 0), part(1, 0)]).session_id
     fill(wire, topic, 1, partition=0)
@@ -255,7 +255,7 @@ def test_a_waiting_session_wakes(broker: Any) -> None:
         assert indexes(waiting.take(request)) == {5: [0]}
 
 
-def test_wrong_session_numbers(broker: Any, wire: Wire) -> None:
+def test_wrong_session_id_or_epoch_is_refused(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     session = open_session(wire, topic, [part(0, 0)]).session_id
     wrong = wire.call(session_request([], session=session, session_epoch=5))
@@ -272,7 +272,7 @@ def test_a_closed_session_is_gone(broker: Any, wire: Wire) -> None:
     assert wire.call(session_request([], session=session, session_epoch=1)).error_code == NO_SESSION
 
 
-def test_sessions_by_topic_id(broker: Any, wire: Wire) -> None:
+def test_a_session_by_topic_id_answers_only_what_changed(broker: Any, wire: Wire) -> None:
     if not supports(wire, 1, 13):
         pytest.skip("no Fetch v13 here")
     topic = create_topic(broker, partitions=2)
@@ -284,7 +284,7 @@ def test_sessions_by_topic_id(broker: Any, wire: Wire) -> None:
     assert [(t.topic_id, p.partition_index) for t in answer.responses for p in t.partitions] == [(number, 1)]
 
 
-def test_a_deleted_topic_answers_a_waiting_fetch(broker: Any, wire: Wire) -> None:
+def test_topic_deletion_completes_a_waiting_fetch(broker: Any, wire: Wire) -> None:
     from kafka.protocol.admin import DeleteTopicsRequest
 
     topic = create_topic(broker)
@@ -294,6 +294,6 @@ def test_a_deleted_topic_answers_a_waiting_fetch(broker: Any, wire: Wire) -> Non
         await_delayed(broker, 1)
         gone = wire.call(DeleteTopicsRequest[4](topic_names=[topic], timeout_ms=10_000))
         assert gone.responses[0].error_code == 0
-        if not broker.external:  # Kafka lets it wait to the end
+        if not broker.external:  # Kafka lets the fetch wait for max_wait_ms
             assert waiting.take(request).responses[0].partitions[0].error_code in (UNKNOWN_TOPIC, 6)
-    wait_until(lambda: fetch(wire, topic, 0, wait_ms=0).error_code == UNKNOWN_TOPIC, what="the topic is gone")
+    wait_until(lambda: fetch(wire, topic, 0, wait_ms=0).error_code == UNKNOWN_TOPIC, what="the topic is deleted")

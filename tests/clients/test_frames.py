@@ -1,4 +1,4 @@
-"""Frames that are no requests: that connection ends, the others do not notice."""
+"""Malformed frames: the broker closes their connection and serves the others."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ BAD = {
     "negative version": struct.pack(">i", 11) + struct.pack(">hhih1s", 3, -1, 1, 1, b"c"),
     "client id longer than the frame": struct.pack(">i", 12) + struct.pack(">hhihh", 3, 1, 1, 999, 0),
     "body that ends early": struct.pack(">i", len(PRODUCE_BODY_CUT)) + PRODUCE_BODY_CUT,
-    "array of two thousand million": struct.pack(">i", 15) + struct.pack(">hhih1si", 3, 1, 1, 1, b"c", 0x7FFFFFF0),
+    "array of two billion elements": struct.pack(">i", 15) + struct.pack(">hhih1si", 3, 1, 1, 1, b"c", 0x7FFFFFF0),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_only_that_connection_ends(broker: Any, name: str) -> None:
+def test_malformed_frame_closes_only_its_connection(broker: Any, name: str) -> None:
     topic = create_topic(broker)
     bystanders = [broker.wire() for _ in range(4)]
     with broker.wire() as wire:
@@ -45,30 +45,30 @@ def test_only_that_connection_ends(broker: Any, name: str) -> None:
         bystander.close()
 
 
-def behind(request: Any) -> bytes:
-    """The frame of a request, with more in it than that."""
+def with_trailing_bytes(request: Any) -> bytes:
+    """The frame of a request, with bytes after the last field."""
     request.with_header(correlation_id=0, client_id="tests")
     frame = bytes(request.encode(header=True)) + b"more"
     return struct.pack(">i", len(frame)) + frame
 
 
-def test_what_stands_behind_a_request_is_passed_over(broker: Any) -> None:
-    """More than once, since a request like the last one is not decoded."""
+def test_trailing_bytes_of_a_request_are_ignored(broker: Any) -> None:
+    """Repeated, since the broker does not decode a request that resembles the last one."""
     topic = create_topic(broker)
     with broker.wire() as wire:
         for at in range(3):
             for request in (produce_request(topic, batch([b"x"])), fetch_request(topic, 0)):
-                wire.send_raw(behind(request))
+                wire.send_raw(with_trailing_bytes(request))
                 answer = decode_response(request, wire.read_frame())
             assert len(parse(answer.responses[0].partitions[0].records)) == at + 1
 
 
-def test_noise(broker: Any) -> None:
-    """Random bytes never stop the broker; each of these connections ends or waits for more."""
+def test_random_bytes_do_not_stop_the_broker(broker: Any) -> None:
+    """Each of these connections is closed or waits for more bytes."""
     rng = random.Random(4)
     for _ in range(60):
         with broker.wire() as wire:
-            wire.socket.settimeout(0.05)  # not to connect: the backlog may be full
+            wire.socket.settimeout(0.05)  # set after connecting, which takes longer if the backlog is full
             size = rng.randrange(1, 200)
             wire.send_raw(struct.pack(">i", size) + rng.randbytes(size))
             try:
@@ -79,8 +79,8 @@ def test_noise(broker: Any) -> None:
         assert wire.api_versions()
 
 
-def test_mangled_requests(broker: Any) -> None:
-    """Good requests with a byte changed: never a dead broker, and good requests still work."""
+def test_requests_with_a_changed_byte_do_not_stop_the_broker(broker: Any) -> None:
+    """The broker still answers good requests afterwards."""
     topic = create_topic(broker)
     request = produce_request(topic, batch([b"x" * 50]), version=9)
     request.with_header(correlation_id=1, client_id="mangled")
@@ -90,7 +90,7 @@ def test_mangled_requests(broker: Any) -> None:
         bad = bytearray(good)
         bad[rng.randrange(4, len(bad))] = rng.randrange(256)
         with broker.wire() as wire:
-            wire.socket.settimeout(0.05)  # not to connect: the backlog may be full
+            wire.socket.settimeout(0.05)  # set after connecting, which takes longer if the backlog is full
             wire.send_raw(bytes(bad))
             try:
                 wire.closed_by_peer()
@@ -108,16 +108,16 @@ def test_api_versions_of_an_unknown_version_is_answered_as_v0(broker: Any) -> No
         assert error == 35
         rows = [struct.unpack_from(">hhh", reply, 6 + 6 * at) for at in range(count)]
         assert 18 in {row[0] for row in rows}
-        assert wire.api_versions(), "the connection goes on"
+        assert wire.api_versions(), "the connection stays open"
 
 
-def test_a_null_client_id(broker: Any) -> None:
+def test_a_null_client_id_is_accepted(broker: Any) -> None:
     with broker.wire() as wire:
         wire.send_frame(struct.pack(">hhih", 18, 0, 77, -1))
         assert wire.read_frame()[:6] == struct.pack(">ih", 77, 0)
 
 
-def test_half_a_request_and_goodbye(broker: Any) -> None:
+def test_connection_closed_within_a_request_does_not_stop_the_broker(broker: Any) -> None:
     for cut in (1, 3, 4, 9, 20):
         with broker.wire() as wire:
             wire.send_raw((struct.pack(">i", 100) + header(0, 7, 1))[:cut])

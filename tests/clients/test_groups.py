@@ -1,4 +1,4 @@
-"""Groups of five members of each client share a topic while members come and go."""
+"""Groups of five members of each client share a topic while members join and leave."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Feed:
             self._error = error
 
     def finish(self) -> set[bytes]:
-        """Stop; everything that was acknowledged."""
+        """Stop; returns all acknowledged values."""
         self._stop.set()
         self._thread.join(20)
         if self._error:
@@ -94,7 +94,7 @@ def committed(wire: Any, group: str, topic: str) -> dict[int, int]:
 
 
 def assignment(wire: Any, group: str) -> list[list[int]]:
-    """The partitions of each member of a stable group; empty while it is not."""
+    """The partitions of each member of a stable group; empty while the group is not stable."""
     from kafka.protocol.admin import DescribeGroupsRequest as Request
 
     found = wire.call(Request[4](groups=[group], include_authorized_operations=False)).groups[0]
@@ -121,7 +121,7 @@ def shared_by(wire: Any, group: str, members: int) -> bool:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("driver", EACH)
-def test_five_members_come_and_go(broker: Any, driver: Driver, tmp_path: Path) -> None:
+def test_group_processes_all_records_while_members_join_and_leave(broker: Any, driver: Driver, tmp_path: Path) -> None:
     topic, group = create_topic(broker, "shared", PARTITIONS), unique("group")
     feed, commits = Feed(broker, topic), Commits(broker, group, topic)
     gone: list[Member] = []
@@ -135,7 +135,7 @@ def test_five_members_come_and_go(broker: Any, driver: Driver, tmp_path: Path) -
             join(5)
             wait_until(lambda: shared_by(wire, group, 5), 90, "five members share all partitions")
             gone += [members.pop(0), members.pop(0)]
-            gone[0].kill() if driver.name == "kcat" else gone[0].leave()  # kcat told to end skips a record
+            gone[0].kill() if driver.name == "kcat" else gone[0].leave()  # kcat skips a record when it is asked to end
             gone[1].kill()
             wait_until(lambda: shared_by(wire, group, 3), 60, "three members share all partitions")
             join(2)
@@ -149,12 +149,12 @@ def test_five_members_come_and_go(broker: Any, driver: Driver, tmp_path: Path) -
         feed.finish()
         leave_all(members)
     commits.finish()
-    if driver.name != "kcat":  # a value cut short by SIGKILL
+    if driver.name != "kcat":  # SIGKILL may cut its last value short
         assert seen(members + gone) <= written
 
 
 def leave_all(members: list[Member]) -> None:
-    """All at once: some take a second."""
+    """Leave in parallel: some clients take a second."""
     threads = [threading.Thread(target=member.leave) for member in members]
     for thread in threads:
         thread.start()
@@ -163,13 +163,13 @@ def leave_all(members: list[Member]) -> None:
 
 
 def seen(members: list[Member]) -> set[bytes]:
-    """What any of them processed."""
+    """All values that a member processed."""
     return {value for member in members for value in member.seen()}
 
 
 @pytest.mark.smoke
 @pytest.mark.needs(*[driver.tool for driver in DRIVERS.values() if driver.tool and "java" not in driver.tool])
-def test_clients_of_different_make_share_a_group(broker: Any, tmp_path: Path) -> None:
+def test_different_client_libraries_share_a_group(broker: Any, tmp_path: Path) -> None:
     """librdkafka, kafka-python and aiokafka agree on `range`."""
     topic, group = create_topic(broker, "mixed", PARTITIONS), unique("mixed")
     feed = Feed(broker, topic)

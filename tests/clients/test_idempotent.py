@@ -1,4 +1,4 @@
-"""The idempotent producer's rules, batch by batch: duplicates, gaps, fencing, and that they survive a restart."""
+"""Idempotent producers, batch by batch: duplicates, sequence gaps, fencing, and their state after a restart."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def end(wire: Wire, topic: str) -> int:
     return list_offsets(wire, topic, -1).offset
 
 
-def test_ids_are_unique_over_connections(broker: Any) -> None:
+def test_producer_ids_are_unique_over_connections(broker: Any) -> None:
     found = []
     for _ in range(8):
         with broker.wire() as wire:
@@ -53,8 +53,8 @@ def test_duplicates_get_their_first_offset(broker: Any, wire: Wire) -> None:
     assert [r.value for r in parse(fetch(wire, topic, 0).records)] == [b"%d" % at for at in range(18)]
 
 
-def test_duplicates_over_another_connection(broker: Any, wire: Wire) -> None:
-    """A reconnecting producer meets another worker, which must know what the first one wrote."""
+def test_duplicates_over_another_connection_get_their_first_offset(broker: Any, wire: Wire) -> None:
+    """A producer that reconnects may reach another worker, which must know the batches of the first one."""
     topic, me = create_topic(broker), producer_id(wire)
     for at in range(10):
         for _ in range(3):
@@ -64,8 +64,8 @@ def test_duplicates_over_another_connection(broker: Any, wire: Wire) -> None:
     assert end(wire, topic) == 10
 
 
-def test_an_old_duplicate_is_out_of_order(broker: Any, wire: Wire) -> None:
-    """Older than the five batches that are remembered."""
+def test_duplicate_older_than_five_batches_is_out_of_order(broker: Any, wire: Wire) -> None:
+    """The broker remembers five batches of a producer."""
     topic, me = create_topic(broker), producer_id(wire)
     for at in range(7):
         assert send(wire, topic, me, at).error_code == 0
@@ -73,7 +73,7 @@ def test_an_old_duplicate_is_out_of_order(broker: Any, wire: Wire) -> None:
     assert end(wire, topic) == 7
 
 
-def test_a_gap_is_out_of_order(broker: Any, wire: Wire) -> None:
+def test_a_sequence_gap_is_out_of_order(broker: Any, wire: Wire) -> None:
     topic, me = create_topic(broker), producer_id(wire)
     assert send(wire, topic, me, 0, 2).error_code == 0
     for sequence in (3, 1, 100):
@@ -82,8 +82,8 @@ def test_a_gap_is_out_of_order(broker: Any, wire: Wire) -> None:
     assert send(wire, topic, me, 2).error_code == 0
 
 
-def test_a_new_producer_may_begin_anywhere(broker: Any, wire: Wire) -> None:
-    """The broker may have forgotten it (expiry, deleted records), so a first batch is taken as it is."""
+def test_new_producer_may_begin_with_any_sequence(broker: Any, wire: Wire) -> None:
+    """The broker may have forgotten the producer (expiry, deleted records), so it accepts any first sequence."""
     topic, me = create_topic(broker), producer_id(wire)
     assert send(wire, topic, me, 5).error_code == 0
     assert send(wire, topic, me, 6).error_code == 0
@@ -109,7 +109,7 @@ def test_sequences_wrap(broker: Any, wire: Wire) -> None:
     assert send(wire, topic, me, 2).base_offset == 4
 
 
-def test_a_batch_over_the_wrap(broker: Any, wire: Wire) -> None:
+def test_one_batch_spans_the_sequence_wrap(broker: Any, wire: Wire) -> None:
     topic, me = create_topic(broker), producer_id(wire)
     assert send(wire, topic, me, 2**31 - 2, 4).error_code == 0
     assert send(wire, topic, me, 2, 1).base_offset == 4
@@ -122,7 +122,7 @@ def test_partitions_have_their_own_sequences(broker: Any, wire: Wire) -> None:
     assert send(wire, topic, me, 2, partition=1).error_code == OUT_OF_ORDER
 
 
-def test_many_producers_of_one_partition(broker: Any, wire: Wire) -> None:
+def test_producers_of_one_partition_have_their_own_sequences(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     producers = [producer_id(wire) for _ in range(50)]
     for sequence in range(4):
@@ -135,7 +135,7 @@ def test_many_producers_of_one_partition(broker: Any, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["stop", "kill"])
-def test_state_survives_a_restart(fresh_broker: Any, kill: bool) -> None:
+def test_producer_state_survives_a_restart(fresh_broker: Any, kill: bool) -> None:
     broker = fresh_broker()
     with broker.wire() as wire:
         topic, me = create_topic(broker), producer_id(wire)
@@ -151,11 +151,11 @@ def test_state_survives_a_restart(fresh_broker: Any, kill: bool) -> None:
         assert producer_id(wire)[0] > me[0]
 
 
-def test_expiry(fresh_broker: Any) -> None:
-    """`producer.id.expiration.ms`: an expired producer may begin with any sequence."""
+def test_expired_producer_may_begin_with_any_sequence(fresh_broker: Any) -> None:
+    """`producer.id.expiration.ms` sets when a producer expires."""
     from ..harness.process import wait_until
 
-    # Long enough for what comes before to be done in.
+    # Long enough that the producer does not expire before the second batch.
     broker = fresh_broker(producer_id_expiration_ms=8000, producer_id_expiration_check_interval_ms=200)
     with broker.wire() as wire:
         topic, me = create_topic(broker), producer_id(wire)

@@ -97,14 +97,14 @@ def test_metadata_ignores_ids_in_old_versions(broker: Any, wire: Wire) -> None:
     assert (other.error_code, other.name, other.is_internal) == (INVALID_REQUEST, "__consumer_offsets", False)
 
 
-def test_metadata_by_id_and_by_name(broker: Any, wire: Wire) -> None:
+def test_metadata_prefers_ids_to_names(broker: Any, wire: Wire) -> None:
     first, second = create_topic(broker), create_topic(broker)
     (only,) = described(wire, 12, topic_id=topic_id(wire, first), name=second)
-    assert (only.error_code, only.name) == (0, first), "names count where none is asked for by id"
+    assert (only.error_code, only.name) == (0, first), "names count only if no topic is asked for by id"
 
 
 @pytest.mark.parametrize(("named", "index"), [(True, -1), (False, 0)])
-def test_invalid_cursor(broker: Any, wire: Wire, named: bool, index: int) -> None:
+def test_invalid_cursor_is_refused(broker: Any, wire: Wire, named: bool, index: int) -> None:
     topic = create_topic(broker)
     kind = interbroker.message_class("DescribeTopicPartitionsRequest")
     cursor = kind.Cursor(topic_name=topic if named else unique("other"), partition_index=index)
@@ -116,7 +116,7 @@ def test_invalid_cursor(broker: Any, wire: Wire, named: bool, index: int) -> Non
     assert answer.next_cursor is None
 
 
-# -- What is asked of nothing, twice, or of what there is not
+# -- Unknown types, null and empty values, duplicates
 
 
 def described_configs(wire: Wire, *resources: tuple[int, str]) -> Any:
@@ -125,20 +125,20 @@ def described_configs(wire: Wire, *resources: tuple[int, str]) -> Any:
     return wire.call(request("DescribeConfigs", 1, resources=rows, include_synonyms=False)).results
 
 
-def test_unknown_resource_type(broker: Any, wire: Wire) -> None:
+def test_unknown_resource_type_is_refused(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     assert [row.error_code for row in described_configs(wire, (2, topic))] == [0]
     assert {row.error_code for row in described_configs(wire, (2, topic), (1, topic))} == {INVALID_REQUEST}
 
 
-def test_null_config_key(broker: Any, wire: Wire) -> None:
-    body = b"\0\0\0\1\2\0\1t\0\0\0\1\xff\xff\0"  # one topic, of its configs one, whose name is null
+def test_null_config_key_closes_the_connection(broker: Any, wire: Wire) -> None:
+    body = b"\0\0\0\1\2\0\1t\0\0\0\1\xff\xff\0"  # one topic with one config, whose name is null
     wire.post(32, 1, body)
     assert wire.closed_by_peer()
 
 
 @pytest.mark.parametrize(("kind", "code"), [(1, 0), (2, 114), (3, 115), (0, 115)])
-def test_endpoint_types(wire: Wire, kind: int, code: int) -> None:
+def test_describe_cluster_accepts_only_broker_endpoints(wire: Wire, kind: int, code: int) -> None:
     asked = request("DescribeCluster", 1, include_cluster_authorized_operations=False, endpoint_type=kind)
     assert wire.call(asked).error_code == code
 
@@ -153,14 +153,16 @@ def test_endpoint_types(wire: Wire, kind: int, code: int) -> None:
         (INVALID_REQUEST, [("user", 0, "u"), ("ip", 0, "127.0.0.1")]),
     ],
 )  # fmt: skip
-def test_quotas_of_invalid_entities(wire: Wire, code: int, components: list[tuple[str, int, str | None]]) -> None:
+def test_quota_filters_with_invalid_entities_are_refused(
+    wire: Wire, code: int, components: list[tuple[str, int, str | None]]
+) -> None:
     row = interbroker.message_class("DescribeClientQuotasRequest").ComponentData
     rows = [row(entity_type=kind, match_type=match, match=value) for kind, match, value in components]
     answer = wire.call(request("DescribeClientQuotas", 0, components=rows, strict=False))
     assert (answer.error_code, answer.entries) == (code, None if code else [])
 
 
-def test_unknown_election_type(broker: Any, wire: Wire) -> None:
+def test_unknown_election_type_is_refused(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     row = interbroker.message_class("ElectLeadersRequest").TopicPartitions
     rows = [row(topic=topic, partitions=[0])]
@@ -169,7 +171,7 @@ def test_unknown_election_type(broker: Any, wire: Wire) -> None:
     assert (answer.error_code, part.error_code) == (INVALID_REQUEST, INVALID_REQUEST)
 
 
-def test_append_to_a_scalar_config_of_an_unknown_topic(wire: Wire) -> None:
+def test_append_to_a_scalar_config_is_refused_before_the_unknown_topic(wire: Wire) -> None:
     row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
 
     def alter(name: str) -> int:
@@ -183,8 +185,8 @@ def test_append_to_a_scalar_config_of_an_unknown_topic(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(("appended", "code"), [("", BAD_CONFIG), (",", 0), ("compact,", 0), ("delete", 0)])
-def test_append_empty_parts(broker: Any, wire: Wire, appended: str, code: int) -> None:
-    """Java splits an empty text into one empty part, and leaves empty ones at an end out."""
+def test_append_splits_a_list_as_java_does(broker: Any, wire: Wire, appended: str, code: int) -> None:
+    """Java splits an empty string into one empty part, and drops empty parts at the end."""
     row = interbroker.message_class("IncrementalAlterConfigsRequest").AlterConfigsResource
     config = row.AlterableConfig(name="cleanup.policy", config_operation=2, value=appended)
     changed = row(resource_type=2, resource_name=create_topic(broker), configs=[config])
@@ -192,8 +194,8 @@ def test_append_empty_parts(broker: Any, wire: Wire, appended: str, code: int) -
     assert answer.responses[0].error_code == code
 
 
-def test_delete_by_id_with_another_topic_named_twice(broker: Any, wire: Wire) -> None:
-    """The topic that is named wrongly is refused, which says nothing of the same one named rightly."""
+def test_delete_by_id_is_served_though_the_name_is_given_a_wrong_id(broker: Any, wire: Wire) -> None:
+    """The row with both a name and an id is refused; the row with the id alone is served."""
     name = create_topic(broker)
     row = interbroker.message_class("DeleteTopicsRequest").DeleteTopicState
     its = topic_id(wire, name)
@@ -202,7 +204,7 @@ def test_delete_by_id_with_another_topic_named_twice(broker: Any, wire: Wire) ->
     assert {each.topic_id: each.error_code for each in answer.responses} == {UUID(int=1): INVALID_REQUEST, its: 0}
 
 
-def test_delete_topic_named_twice(broker: Any, wire: Wire) -> None:
+def test_delete_of_a_topic_given_twice_is_refused(broker: Any, wire: Wire) -> None:
     """Apache Kafka 3.9.1 answers an id that is given twice without a name, and a name without an id."""
     names = sorted(create_topic(broker) for _ in range(4))
     row = interbroker.message_class("DeleteTopicsRequest").DeleteTopicState
@@ -212,14 +214,14 @@ def test_delete_topic_named_twice(broker: Any, wire: Wire) -> None:
     answer = wire.call(request("DeleteTopics", 6, topics=asked, timeout_ms=15_000))
     assert sorted((one.name or "", one.topic_id, one.error_code) for one in answer.responses) == [
         ("", ids[0], INVALID_REQUEST),
-        (names[1], None, INVALID_REQUEST),  # as the library decodes no id
+        (names[1], None, INVALID_REQUEST),  # the library decodes the zero id as None
         (names[2], ids[2], INVALID_REQUEST),
         (names[3], ids[3], 0),
     ]
 
 
 @pytest.mark.parametrize("number", [0, 7], ids=["neither a name nor an id", "an unknown id twice"])
-def test_delete_without_name_or_with_unknown_id(wire: Wire, number: int) -> None:
+def test_delete_without_name_or_of_unknown_id_is_refused(wire: Wire, number: int) -> None:
     row = interbroker.message_class("DeleteTopicsRequest").DeleteTopicState
     rows = [row(name=None, topic_id=UUID(int=number))] * (2 if number else 1)
     answer = wire.call(request("DeleteTopics", 6, topics=rows, timeout_ms=15_000))
@@ -227,7 +229,7 @@ def test_delete_without_name_or_with_unknown_id(wire: Wire, number: int) -> None
 
 
 NO_TEXT = b"caf\xe9"
-"""Latin-1, as clients may send whose names are bytes."""
+"""Latin-1, which a client may send if its names are bytes."""
 
 
 @pytest.mark.parametrize(
@@ -240,13 +242,15 @@ NO_TEXT = b"caf\xe9"
     ],
     ids=["Heartbeat", "FindCoordinator", "InitProducerId", "Metadata"],
 )
-def test_names_that_are_not_utf_8(wire: Wire, key: int, version: int, before: bytes, behind: bytes) -> None:
-    """They are read with replacement characters, instead of the connection's end."""
+def test_names_that_are_not_utf_8_are_accepted(
+    wire: Wire, key: int, version: int, before: bytes, behind: bytes
+) -> None:
+    """The broker decodes them with replacement characters, and keeps the connection open."""
     name = len(NO_TEXT).to_bytes(2, "big") + NO_TEXT
     assert wire.ask(key, version, before + name + behind)
 
 
-def test_commit_metadata_that_is_not_utf_8(broker: Any, wire: Wire) -> None:
+def test_commit_metadata_that_is_not_utf_8_is_stored(broker: Any, wire: Wire) -> None:
     topic, group = create_topic(broker).encode(), unique("g").encode()
     find_coordinator(wire, group.decode())
     parts = b"\0\0\0\1\0\0\0\0" + (5).to_bytes(8, "big") + b"\0\4" + NO_TEXT
@@ -259,15 +263,15 @@ def test_commit_metadata_that_is_not_utf_8(broker: Any, wire: Wire) -> None:
     assert (found.committed_offset, found.metadata) == (5, "caf\ufffd")
 
 
-def test_assignments_with_a_partition_count(wire: Wire) -> None:
+def test_assignments_with_a_partition_count_are_refused(wire: Wire) -> None:
     row = interbroker.message_class("CreateTopicsRequest").CreatableTopic
     twice = [row.CreatableReplicaAssignment(partition_index=0, broker_ids=[0]) for _ in range(2)]
     topic = row(name=unique("t"), num_partitions=2, replication_factor=1, assignments=twice, configs=[])
     answer = wire.call(request("CreateTopics", 4, topics=[topic], timeout_ms=15_000, validate_only=False))
-    assert answer.topics[0].error_code == INVALID_REQUEST, "that comes before the assignments themselves"
+    assert answer.topics[0].error_code == INVALID_REQUEST, "the broker checks this before the assignments"
 
 
-def test_unknown_states_are_named_once(wire: Wire) -> None:
+def test_unknown_state_filters_are_returned_once(wire: Wire) -> None:
     find_coordinator(wire, unique("x"), kind=1)
     asked = request("ListTransactions", 0, state_filters=["No", "Ongoing", "No"], producer_id_filters=[])
     assert wire.call(asked).unknown_state_filters == ["No"]

@@ -29,10 +29,10 @@ def wire(broker: Any) -> Any:
         yield connection
 
 
-# -- The same partition twice in one request: the last counts
+# -- The same partition twice in one request: the last one counts
 
 
-def test_produce_to_a_partition_twice(broker: Any, wire: Wire) -> None:
+def test_produce_to_a_partition_twice_stores_the_last_batch(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     data = interbroker.message_class("ProduceRequest").TopicProduceData
     rows = [
@@ -45,7 +45,7 @@ def test_produce_to_a_partition_twice(broker: Any, wire: Wire) -> None:
     assert [record.value for record in parse(fetch(wire, topic, 0).records)] == [b"last"]
 
 
-def test_fetch_of_a_partition_twice(broker: Any, wire: Wire) -> None:
+def test_fetch_of_a_partition_twice_uses_the_last_offset(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     for value in (b"a", b"b"):
         produce(wire, topic, batch([value]))
@@ -54,7 +54,7 @@ def test_fetch_of_a_partition_twice(broker: Any, wire: Wire) -> None:
     assert [record.offset for record in parse(only.records)] == [1]
 
 
-def test_delete_records_of_a_partition_twice(broker: Any, wire: Wire) -> None:
+def test_delete_records_of_a_partition_twice_uses_the_last_offset(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     produce(wire, topic, batch([b"a", b"b", b"c"]))
     row = interbroker.message_class("DeleteRecordsRequest").DeleteRecordsTopic
@@ -64,7 +64,7 @@ def test_delete_records_of_a_partition_twice(broker: Any, wire: Wire) -> None:
     assert (only.error_code, only.low_watermark) == (0, 1)
 
 
-# -- What else is said of a batch
+# -- Log start and timestamp in produce responses
 
 
 def delete_below(wire: Wire, topic: str, offset: int) -> None:
@@ -74,7 +74,7 @@ def delete_below(wire: Wire, topic: str, offset: int) -> None:
     assert answer.topics[0].partitions[0].low_watermark == offset
 
 
-def test_refusal_has_the_log_start(broker: Any, wire: Wire) -> None:
+def test_batch_refused_by_the_log_is_answered_with_the_log_start(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     produce(wire, topic, batch([b"a", b"b"]))
     delete_below(wire, topic, 1)
@@ -87,7 +87,7 @@ def test_refusal_has_the_log_start(broker: Any, wire: Wire) -> None:
     refused = produce(wire, topic, batch([b"a"], break_crc=True))
     assert (refused.error_code, refused.log_start_offset) == (CORRUPT, -1)
     refused = produce(wire, topic, 2 * batch([b"a"]))
-    assert (refused.error_code, refused.log_start_offset) == (INVALID_RECORD, -1), "it did not come to the log"
+    assert (refused.error_code, refused.log_start_offset) == (INVALID_RECORD, -1), "refused before the log is read"
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
@@ -104,7 +104,7 @@ def test_retry_is_answered_with_original_timestamp(broker: Any, wire: Wire, kind
 # -- ListOffsets
 
 
-def test_negative_epoch_counts_as_old(broker: Any, wire: Wire) -> None:
+def test_negative_leader_epoch_is_fenced_by_list_offsets(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     row = interbroker.message_class("ListOffsetsRequest").ListOffsetsTopic
     asked = row.ListOffsetsPartition(partition_index=0, current_leader_epoch=-2, timestamp=LATEST)
@@ -112,10 +112,10 @@ def test_negative_epoch_counts_as_old(broker: Any, wire: Wire) -> None:
         request("ListOffsets", 5, replica_id=-1, isolation_level=0, topics=[row(name=topic, partitions=[asked])])
     )
     assert answer.topics[0].partitions[0].error_code == FENCED_EPOCH
-    assert fetch(wire, topic, 0, epoch=-2, wait_ms=0).error_code == 0, "Fetch takes each below 0 for none"
+    assert fetch(wire, topic, 0, epoch=-2, wait_ms=0).error_code == 0, "Fetch takes any negative epoch as no epoch"
 
 
-def test_max_timestamp_may_be_of_a_deleted_record(broker: Any, wire: Wire) -> None:
+def test_max_timestamp_may_be_that_of_a_deleted_record(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     for timestamp in (NOW, NOW - 1000):
         produce(wire, topic, batch([b"a"], timestamp=timestamp))
@@ -124,7 +124,7 @@ def test_max_timestamp_may_be_of_a_deleted_record(broker: Any, wire: Wire) -> No
     assert (found.error_code, found.offset, found.timestamp) == (0, 0, NOW)
 
 
-def test_max_timestamp_of_records_without_timestamps_is_the_first(broker: Any, wire: Wire) -> None:
+def test_max_timestamp_without_timestamps_finds_the_first_record(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     found = list_offsets(wire, topic, MAX_TIMESTAMP, version=7)
     assert (found.error_code, found.offset, found.timestamp) == (0, -1, -1)
@@ -150,10 +150,10 @@ def test_fetch_answers_diverging_epoch(broker: Any, wire: Wire) -> None:
     beyond = last_fetched(wire, topic, 5, 0)
     assert (beyond.error_code, beyond.diverging_epoch.epoch, beyond.diverging_epoch.end_offset) == (0, 0, 2)
     assert not beyond.records
-    assert last_fetched(wire, topic, 0, 7).error_code == OUT_OF_RANGE, "of an epoch that has not been"
+    assert last_fetched(wire, topic, 0, 7).error_code == OUT_OF_RANGE, "an epoch that does not exist yet"
 
 
-def test_the_leaders_epoch_ends_where_an_empty_log_does(broker: Any, wire: Wire) -> None:
+def test_current_epoch_of_an_empty_log_ends_at_zero(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     row = interbroker.message_class("OffsetForLeaderEpochRequest").OffsetForLeaderTopic
     asked = row.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
@@ -162,10 +162,10 @@ def test_the_leaders_epoch_ends_where_an_empty_log_does(broker: Any, wire: Wire)
     assert (only.error_code, only.leader_epoch, only.end_offset) == (0, 0, 0)
 
 
-# -- Errors that come first
+# -- Order of checks
 
 
-def test_unknown_partitions_come_before_acks(broker: Any, wire: Wire) -> None:
+def test_unknown_topic_is_reported_before_invalid_acks(broker: Any, wire: Wire) -> None:
     assert produce(wire, unique("none"), batch([b"x"]), acks=7).error_code == UNKNOWN_TOPIC
     topic = create_topic(broker)
     assert produce(wire, topic, batch([b"x"]), acks=7).error_code == 21
@@ -182,14 +182,14 @@ def test_incomplete_producer_id_is_refused(wire: Wire, half: dict[str, int]) -> 
 
 
 @pytest.mark.parametrize("named", [("consumer", None), (None, "range"), (None, None)])
-def test_sync_without_a_protocol(wire: Wire, named: tuple[str | None, str | None]) -> None:
+def test_sync_group_without_a_protocol_is_refused(wire: Wire, named: tuple[str | None, str | None]) -> None:
     group = {"group_id": unique("g"), "generation_id": 1, "member_id": "m", "group_instance_id": None}
     kind, name = named
     asked = request("SyncGroup", 5, **group, protocol_type=kind, protocol_name=name, assignments=[])
     assert wire.call(asked).error_code == INCONSISTENT_PROTOCOL
 
 
-def test_offset_delete_of_no_partition(broker: Any, wire: Wire) -> None:
+def test_offset_delete_without_partitions_answers_unknown_topics(broker: Any, wire: Wire) -> None:
     topic, group = create_topic(broker), unique("g")
     find_coordinator(wire, group)
     commit = interbroker.message_class("OffsetCommitRequest")
@@ -207,7 +207,7 @@ def test_offset_delete_of_no_partition(broker: Any, wire: Wire) -> None:
     assert (answer.error_code, [(row.name, row.partitions) for row in answer.topics]) == (0, [(other, [])])
 
 
-# -- Offsets and partitions of nothing
+# -- Topics without partitions, and what groups and transactions refuse
 
 
 def committed(wire: Wire, api: str, version: int, topics: dict[str, list[int]], **fields: Any) -> Any:
@@ -221,7 +221,7 @@ def committed(wire: Wire, api: str, version: int, topics: dict[str, list[int]], 
     return [(topic.name, [each.error_code for each in topic.partitions]) for topic in answer.topics]
 
 
-def test_offsets_of_no_partition(broker: Any, wire: Wire) -> None:
+def test_offset_commit_without_partitions_answers_unknown_topics(broker: Any, wire: Wire) -> None:
     topic, other, group = create_topic(broker), unique("none"), unique("g")
     find_coordinator(wire, group)
     simple = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "retention_time_ms": -1}
@@ -233,7 +233,7 @@ def test_offsets_of_no_partition(broker: Any, wire: Wire) -> None:
 
 
 def test_group_is_deleted_with_its_last_offset(broker: Any, wire: Wire) -> None:
-    """Also if a member id was assigned to a client, which is then unknown."""
+    """Also if a client got a member id and has not joined; the id is then unknown."""
     topic, group = create_topic(broker), unique("g")
     find_coordinator(wire, group)
     simple = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "retention_time_ms": -1}
@@ -269,7 +269,7 @@ def added(wire: Wire, name: str, producer: tuple[int, int], topics: dict[str, li
     return {topic.name: [each.partition_error_code for each in topic.results_by_partition] for topic in rows}
 
 
-def test_clients_add_no_internal_topics(broker: Any, wire: Wire) -> None:
+def test_clients_cannot_add_internal_topics_to_a_transaction(broker: Any, wire: Wire) -> None:
     topic, name = create_topic(broker), unique("x")
     find_coordinator(wire, name, kind=1)
     producer = producer_id(wire, transactional_id=name)
@@ -280,8 +280,8 @@ def test_clients_add_no_internal_topics(broker: Any, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(("producer", "epoch"), [(-1, 0), (5, -1)])
-def test_marker_of_unknown_producer(broker: Any, wire: Wire, producer: int, epoch: int) -> None:
-    """Kafka has an exception for it."""
+def test_marker_of_invalid_producer_is_refused(broker: Any, wire: Wire, producer: int, epoch: int) -> None:
+    """Kafka raises an exception."""
     topic = create_topic(broker)
     row = interbroker.message_class("WriteTxnMarkersRequest").WritableTxnMarker
     marker = row(
@@ -293,23 +293,23 @@ def test_marker_of_unknown_producer(broker: Any, wire: Wire, producer: int, epoc
     assert list_offsets(wire, topic, LATEST).offset == 0
 
 
-# -- Message formats of old
+# -- Old message formats
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_an_old_client_gets_a_first_batch_that_has_grown(broker: Any, wire: Wire, version: int) -> None:
+def test_old_client_gets_the_first_batch_though_conversion_enlarges_it(broker: Any, wire: Wire, version: int) -> None:
     topic = create_topic(broker)
     rows: list[bytes | None] = [bytes([at]) for at in range(20)]
     stored = batch(rows)
     produce(wire, topic, stored)
     produce(wire, topic, stored)
     found = fetch(wire, topic, 0, version=version, partition_bytes=len(stored))
-    assert [record.value for record in parse(found.records)] == rows, "whole, and no other"
+    assert [record.value for record in parse(found.records)] == rows, "the first batch whole, and no other"
 
 
 @pytest.mark.parametrize("version", [2, 7])
-def test_message_with_negative_timestamp(broker: Any, wire: Wire, version: int) -> None:
-    """Kafka has an exception when it makes a batch of it, and stores one that comes as it is."""
+def test_negative_timestamp_is_refused_if_the_broker_rewrites_the_batch(broker: Any, wire: Wire, version: int) -> None:
+    """Kafka raises an exception when it rewrites such a batch, and stores one that it need not rewrite."""
     topic = create_topic(broker)
     if version == 2:
         refused = produce(wire, topic, message(b"x", magic=1, timestamp=-2), version=version)

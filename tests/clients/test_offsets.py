@@ -34,7 +34,7 @@ def stepped(broker: Any, wire: Wire) -> str:
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_every_version(broker: Any, wire: Wire, stepped: str, version: int) -> None:
+def test_every_list_offsets_version_answers(broker: Any, wire: Wire, stepped: str, version: int) -> None:
     if not supports(wire, 2, version):
         assert broker.external, f"ListOffsets v{version} is not answered"
         pytest.skip("not there")
@@ -49,17 +49,19 @@ def test_every_version(broker: Any, wire: Wire, stepped: str, version: int) -> N
     ("later", "offset", "found"),  # ms after NOW; test ids must not depend on the clock
     [(-1_000_000_000_000, 0, 0), (0, 0, 0), (1, 1, 10), (100, 10, 100), (190, 19, 190)],
 )
-def test_by_timestamp(wire: Wire, stepped: str, later: int, offset: int, found: int) -> None:
+def test_timestamp_finds_the_first_record_not_older(
+    wire: Wire, stepped: str, later: int, offset: int, found: int
+) -> None:
     answer = list_offsets(wire, stepped, NOW + later)
     assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, NOW + found)
 
 
-def test_after_the_last_timestamp(wire: Wire, stepped: str) -> None:
+def test_timestamp_after_the_last_record_finds_none(wire: Wire, stepped: str) -> None:
     answer = list_offsets(wire, stepped, NOW + 191)
     assert (answer.error_code, answer.offset, answer.timestamp) == (0, -1, -1)
 
 
-def test_max_timestamp(broker: Any, wire: Wire) -> None:
+def test_max_timestamp_finds_the_newest_record(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     assert list_offsets(wire, topic, MAX_TIMESTAMP, version=7).offset == -1
     for stamp in (NOW + 5, NOW + 50, NOW + 20):
@@ -71,15 +73,15 @@ def test_max_timestamp(broker: Any, wire: Wire) -> None:
 @pytest.mark.parametrize(
     ("version", "asked"), [(0, -3), (1, -99), (6, MAX_TIMESTAMP), (7, -4), (8, -5), (8, -99), (10, -7), (10, -(2**63))]
 )
-def test_a_time_that_means_nothing(wire: Wire, stepped: str, version: int, asked: int) -> None:
-    """Or not yet: whether there is such a partition or not."""
+def test_undefined_special_timestamp_is_refused(wire: Wire, stepped: str, version: int, asked: int) -> None:
+    """Also one that a later version defines, and whether the partition exists or not."""
     if not supports(wire, 2, version):
         pytest.skip("not there")
     for topic in (stepped, unique("none")):
         assert list_offsets(wire, topic, asked, version=version).error_code == UNSUPPORTED_VERSION
 
 
-def test_a_partition_asked_for_twice(wire: Wire, stepped: str) -> None:
+def test_partition_asked_for_twice_is_refused(wire: Wire, stepped: str) -> None:
     from kafka.protocol.consumer import ListOffsetsRequest as Request
 
     row = Request.ListOffsetsTopic
@@ -91,19 +93,19 @@ def test_a_partition_asked_for_twice(wire: Wire, stepped: str) -> None:
     assert codes == {(0, INVALID_REQUEST), (1, UNSUPPORTED_VERSION)}
 
 
-def test_by_timestamp_within_a_compressed_batch(broker: Any, wire: Wire) -> None:
+def test_timestamp_finds_a_record_in_a_compressed_batch(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     assert produce(wire, topic, compressed([b"a"] * 5, "gzip")).error_code == 0
     answer = list_offsets(wire, topic, NOW)
     assert (answer.offset, answer.timestamp) == (0, NOW)
 
 
-def test_unknown(broker: Any, wire: Wire) -> None:
+def test_list_offsets_of_unknown_topic_or_partition_fails(broker: Any, wire: Wire) -> None:
     assert list_offsets(wire, unique("none"), LATEST).error_code == UNKNOWN_TOPIC
     assert list_offsets(wire, create_topic(broker), LATEST, partition=9).error_code == UNKNOWN_TOPIC
 
 
-def test_read_committed_without_transactions(wire: Wire, stepped: str) -> None:
+def test_read_committed_end_is_the_log_end_without_transactions(wire: Wire, stepped: str) -> None:
     assert list_offsets(wire, stepped, LATEST, isolation=1).offset == 20
 
 
@@ -116,7 +118,7 @@ def epoch_end(wire: Wire, topic: str, epoch: int, current: int = -1) -> Any:
     return wire.call(request).topics[0].partitions[0]
 
 
-def test_offset_for_leader_epoch(wire: Wire, stepped: str) -> None:
+def test_offset_for_leader_epoch_answers_the_end_of_the_epoch(wire: Wire, stepped: str) -> None:
     answer = epoch_end(wire, stepped, 0)
     assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, 0, 20)
     assert epoch_end(wire, stepped, 9).end_offset == -1
@@ -135,7 +137,7 @@ def delete_records(wire: Wire, topic: str, offset: int, partition: int = 0) -> A
     return wire.call(request).topics[0].partitions[0]
 
 
-def test_delete_records(broker: Any, wire: Wire, stepped: str) -> None:
+def test_delete_records_moves_the_log_start(broker: Any, wire: Wire, stepped: str) -> None:
     answer = delete_records(wire, stepped, 7)
     assert (answer.error_code, answer.low_watermark) == (0, 7)
     with broker.wire() as other:
@@ -144,35 +146,35 @@ def test_delete_records(broker: Any, wire: Wire, stepped: str) -> None:
         found = fetch(other, stepped, 7)
         assert (found.error_code, found.log_start_offset) == (0, 7)
         assert parse(found.records)[-1].offset >= 7
-        if not broker.external:  # Kafka finds nothing while the segments before are not yet deleted
+        if not broker.external:  # Kafka finds nothing until the earlier segments are deleted
             assert list_offsets(other, stepped, 0).offset == 7
-    assert delete_records(wire, stepped, 3).low_watermark == 7, "never moves back"
+    assert delete_records(wire, stepped, 3).low_watermark == 7, "the log start never moves back"
 
 
-def test_an_epoch_whose_records_are_deleted_ends_where_the_log_begins(wire: Wire, stepped: str) -> None:
+def test_epoch_before_the_first_ends_at_the_log_start(wire: Wire, stepped: str) -> None:
     assert delete_records(wire, stepped, 7).low_watermark == 7
-    answer = epoch_end(wire, stepped, -2)  # below the first that there was
+    answer = epoch_end(wire, stepped, -2)  # before the first epoch
     assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, -2, 7)
 
 
-def test_delete_all_records(wire: Wire, stepped: str) -> None:
+def test_delete_records_at_minus_one_empties_the_log(wire: Wire, stepped: str) -> None:
     assert delete_records(wire, stepped, -1).low_watermark == 20
     assert [list_offsets(wire, stepped, at).offset for at in (EARLIEST, LATEST)] == [20, 20]
     assert produce(wire, stepped, batch([b"next"])).base_offset == 20
     assert [r.offset for r in parse(fetch(wire, stepped, 20).records)] == [20]
 
 
-def test_delete_records_beyond_the_end(wire: Wire, stepped: str) -> None:
+def test_delete_records_beyond_the_end_is_refused(wire: Wire, stepped: str) -> None:
     answer = delete_records(wire, stepped, 21)
     assert (answer.error_code, answer.low_watermark) == (OUT_OF_RANGE, -1)
 
 
-def test_delete_records_of_nothing(broker: Any, wire: Wire) -> None:
+def test_delete_records_of_unknown_topic_or_partition_fails(broker: Any, wire: Wire) -> None:
     assert delete_records(wire, unique("none"), 1).error_code == UNKNOWN_TOPIC
     assert delete_records(wire, create_topic(broker), 0, partition=4).error_code == UNKNOWN_TOPIC
 
 
-def test_deleted_records_stay_deleted(fresh_broker: Any) -> None:
+def test_deleted_records_stay_deleted_after_a_restart(fresh_broker: Any) -> None:
     broker = fresh_broker()
     topic = create_topic(broker)
     with broker.wire() as wire:

@@ -78,7 +78,7 @@ def test_compressed_message_set_round_trip(broker: Any, wire: Wire, codec: str, 
         assert [record.value for record in read_all(wire, topic, old)] == VALUES * 2, f"Fetch v{old}"
 
 
-def test_snappy_without_framing(broker: Any, wire: Wire) -> None:
+def test_snappy_without_xerial_framing_is_accepted(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     data = batches.wrapped(VALUES, "snappy", xerial=False)
     assert produce(wire, topic, data, version=0).error_code == 0
@@ -113,24 +113,24 @@ def test_a_broken_crc_is_refused(broker: Any, wire: Wire) -> None:
     assert fetch(wire, topic, 0, version=2).high_watermark == 0
 
 
-def test_acks_beyond_one(broker: Any, wire: Wire) -> None:
-    """0.8 let a client ask for N replicas; 0.9 took that away, and version 0 with it."""
+def test_acks_above_one_are_refused_after_version_0(broker: Any, wire: Wire) -> None:
+    """0.8 let a client wait for N replicas; 0.9 removed that, for version 0 too."""
     topic = create_topic(broker)
     for version in (0, 1, 2):
         answer = produce(wire, topic, batches.message(b"x"), version=version, acks=2)
         if version == 0 and answer.error_code == 0:
-            continue  # ours: 0.8's rule, with one replica N > 1 means all there are
+            continue  # ours keeps 0.8's rule: with one replica, N > 1 means all replicas
         assert answer.error_code == 21, f"Produce v{version}"
 
 
-def test_offsets_before_a_time_v0(broker: Any, wire: Wire) -> None:
+def test_list_offsets_v0_returns_offsets_before_a_timestamp(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     assert produce(wire, topic, message_set(0), version=0).error_code == 0
     assert list(list_offsets(wire, topic, -1, version=0).old_style_offsets) == [len(VALUES), 0]
     assert list(list_offsets(wire, topic, -2, version=0).old_style_offsets) == [0]
 
 
-def test_metadata_v0(broker: Any, wire: Wire) -> None:
+def test_metadata_v0_describes_brokers_and_topics(broker: Any, wire: Wire) -> None:
     from kafka.protocol.metadata import MetadataRequest as Request
 
     topic = create_topic(broker, partitions=3)
@@ -152,7 +152,7 @@ def test_metadata_v0_creates_topics(broker: Any, wire: Wire) -> None:
 
 
 def test_commit_v0_and_v1_are_read_back(broker: Any, wire: Wire) -> None:
-    """Version 0 commits went to ZooKeeper, a store of its own; version 1 to the group's topic."""
+    """Version 0 stored offsets in ZooKeeper; version 1 stores them in `__consumer_offsets`."""
     from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 
     topic, group = create_topic(broker), unique("old-group")
@@ -172,7 +172,7 @@ def test_commit_v0_and_v1_are_read_back(broker: Any, wire: Wire) -> None:
         wanted = OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=[0])
         answer = wire.call(OffsetFetchRequest[version](group_id=group, topics=[wanted]))
         found = answer.topics[0].partitions[0]
-        kept = "" if version == 0 else "m"  # ZooKeeper had room for the offset alone
+        kept = "" if version == 0 else "m"  # ZooKeeper stored the offset alone
         assert (found.error_code, found.committed_offset, found.metadata) == (0, offset, kept)
 
 
@@ -183,7 +183,7 @@ def _find_coordinator(wire: Wire, group: str) -> None:
 
 
 def _settled(call: Callable[[], int]) -> None:
-    """Repeat while the coordinator is not available, loading or elsewhere; then it must be no error."""
+    """Repeat while the coordinator is not available, loading or moved; then expect no error."""
     codes = [14]
 
     def done() -> bool:

@@ -1,6 +1,6 @@
 """Batches with a valid header and checksum around unreadable records: they are refused, and nothing is stored.
 
-One that got into the log would stop each consumer of its partition. The codes are Apache Kafka's.
+One in the log would stop every consumer of its partition. The error codes are Apache Kafka's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def fields(at: int, *numbers: int, rest: bytes = b"") -> bytes:
     return raw_record(b"\0\0" + varint(at) + b"".join(map(varint, numbers)) + rest)
 
 
-# What is wrong with the records, uncompressed; the header says two of them.
+# Uncompressed records by their fault; the header counts two.
 UNSOUND = {
     "one record less than it counts": ROWS[0],
     "one record more than it counts": b"".join(ROWS) + record(2, b"three"),
@@ -56,7 +56,7 @@ UNSOUND = {
     "a negative number of headers": ROWS[0] + fields(1, -1, 3, rest=b"two\1"),
     "a header without a key": ROWS[0] + fields(1, -1, 3, rest=b"two\2\1\1"),
     "a header longer than its record": ROWS[0] + fields(1, -1, 3, rest=b"two\2\2h\x20x"),
-    "a number that does not end": ROWS[0] + raw_record(b"\0" + b"\xff" * 12 + b"\2\1\6two\0"),
+    "a varint that does not end": ROWS[0] + raw_record(b"\0" + b"\xff" * 12 + b"\2\1\6two\0"),
     "a time of more than 64 bits": ROWS[0] + raw_record(b"\0" + varint((1 << 63) - 1) + b"\2\1\6two\0"),
     "a length of six bytes": ROWS[0] + b"\x94\x80\x80\x80\x80\0" + ROWS[1][1:],
 }
@@ -65,7 +65,7 @@ UNSEEN_BY_KAFKA_INSIDE = (
     "a record longer", "a record of negative", "a key longer", "a value longer", "a value shorter", "headers that are",
     "a header longer",
 )  # fmt: skip
-# An exception that it does not expect, UNKNOWN_SERVER_ERROR; a time that it takes for one before 1970.
+# Kafka answers UNKNOWN_SERVER_ERROR to the first; it takes the timestamp of the second for one before 1970.
 OTHERWISE_IN_KAFKA = ("a length of six bytes", "a time of more than")
 
 
@@ -99,7 +99,7 @@ def _packed(codec: str, payload: bytes) -> Maker:
 
 
 def poisons() -> Iterator[tuple[str, Maker, int]]:
-    """Name, what makes the batch with further fields of its header, Kafka's code."""
+    """Name, function that makes the batch from further header fields, Kafka's error code."""
     for name, body in UNSOUND.items():
         yield name, _uncompressed(body), INVALID_RECORD
     for codec in CODECS:
@@ -126,7 +126,7 @@ def wire(broker: Any) -> Iterator[Wire]:
 
 @pytest.fixture(scope="module")
 def topic(broker: Any) -> str:
-    """One topic for all kinds: what one of them left in the log would be seen by the next."""
+    """One topic for all faults: a batch that one test leaves in the log fails the next test."""
     return create_topic(broker)
 
 
@@ -139,8 +139,8 @@ def read(wire: Wire, topic: str, offset: int = 0, partition: int = 0) -> list[by
 
 
 @pytest.mark.parametrize("name", POISONS)
-def test_refused(broker: Any, wire: Wire, topic: str, name: str) -> None:
-    """Alone, and behind a request that went where this one goes."""
+def test_unreadable_batch_is_refused(broker: Any, wire: Wire, topic: str, name: str) -> None:
+    """Alone, and after a good request to the same partition."""
     if broker.external and name.startswith(OTHERWISE_IN_KAFKA + (UNSEEN_BY_KAFKA_INSIDE if "," in name else ())):
         pytest.skip("Kafka stores it, or has another code for it")
     make, code = POISONS[name]
@@ -152,8 +152,8 @@ def test_refused(broker: Any, wire: Wire, topic: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("count", [10, 100, 9000])
-def test_one_of_many_records(wire: Wire, topic: str, count: int) -> None:
-    """Alike but for one byte, which says that a value is shorter than it is; a large request, and a small one."""
+def test_batch_with_one_unreadable_record_is_refused(wire: Wire, topic: str, count: int) -> None:
+    """One byte differs and makes the length of one value too short, in small and large requests."""
     values = [b"v" * 50] * count
     rows = [record(at, value) for at, value in enumerate(values)]
     for at in {0, count // 2, count - 1}:
@@ -165,8 +165,8 @@ def test_one_of_many_records(wire: Wire, topic: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_pipelined_between_good_ones(broker: Any, wire: Wire, name: str) -> None:
-    """Requests that begin with the same bytes, in one piece, with every version's own form."""
+def test_unreadable_batches_pipelined_with_good_ones_are_refused(broker: Any, wire: Wire, name: str) -> None:
+    """The requests of each version begin with the same bytes."""
     make, code = POISONS[name]
     topic = create_topic(broker)
     for version in (7, 9, 11):
@@ -183,7 +183,7 @@ def test_pipelined_between_good_ones(broker: Any, wire: Wire, name: str) -> None
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_together_with_good_ones_for_other_partitions(broker: Any, wire: Wire, name: str) -> None:
+def test_unreadable_batch_does_not_affect_other_partitions(broker: Any, wire: Wire, name: str) -> None:
     from kafka.protocol.producer import ProduceRequest as Request
 
     make, code = POISONS[name]
@@ -202,8 +202,8 @@ def test_together_with_good_ones_for_other_partitions(broker: Any, wire: Wire, n
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_of_an_idempotent_producer(broker: Any, wire: Wire, name: str) -> None:
-    """What is refused takes no sequence."""
+def test_unreadable_batch_of_an_idempotent_producer_takes_no_sequence(broker: Any, wire: Wire, name: str) -> None:
+    """A good batch with the same sequence is stored afterwards."""
     make, code = POISONS[name]
     topic, (producer, epoch) = create_topic(broker), producer_id(wire)
     for sequence in (0, 2):
@@ -215,7 +215,7 @@ def test_of_an_idempotent_producer(broker: Any, wire: Wire, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_within_a_transaction(broker: Any, wire: Wire, name: str) -> None:
+def test_transaction_continues_after_an_unreadable_batch(broker: Any, wire: Wire, name: str) -> None:
     make, code = POISONS[name]
     topic, producer = create_topic(broker), Raw(wire)
     assert producer.add(topic) == [0]
@@ -229,7 +229,7 @@ def test_within_a_transaction(broker: Any, wire: Wire, name: str) -> None:
     assert [row.value for row in parse(fetch(wire, topic, 0).records)][:4] == VALUES * 2
 
 
-def test_acks_zero_closes_the_connection(broker: Any, wire: Wire, topic: str) -> None:
+def test_unreadable_batch_with_acks_zero_closes_the_connection(broker: Any, wire: Wire, topic: str) -> None:
     before = end(wire, topic)
     with broker.wire() as other:
         other.put(produce_request(topic, POISONS["garbage, lz4"][0](), acks=0))
@@ -237,8 +237,8 @@ def test_acks_zero_closes_the_connection(broker: Any, wire: Wire, topic: str) ->
     assert end(wire, topic) == before
 
 
-def test_a_largest_timestamp_that_is_not_true_is_put_right(broker: Any, wire: Wire) -> None:
-    """Segments are kept by it: one of the far future would be kept for ever."""
+def test_wrong_max_timestamp_is_corrected(broker: Any, wire: Wire) -> None:
+    """Retention goes by it: a max timestamp in the far future would keep its segment for ever."""
     topic = create_topic(broker)
     good = batch(VALUES)
     for codec in ("none", "lz4"):
@@ -251,8 +251,8 @@ def test_a_largest_timestamp_that_is_not_true_is_put_right(broker: Any, wire: Wi
         assert [row.timestamp for row in parse(stored)] == [NOW, NOW]
 
 
-def test_trusted_producers(broker: Any, wire: Wire) -> None:
-    """By a setting of the topic their batches are stored as they are; without it they are not any longer."""
+def test_batches_of_trusted_producers_are_stored_unchecked(broker: Any, wire: Wire) -> None:
+    """The topic config `odradek.producers.trusted` disables the check; without it the check is back."""
     if broker.external:
         pytest.skip("a setting of ours")
     topic = create_topic(broker, odradek_producers_trusted="true")
@@ -262,7 +262,9 @@ def test_trusted_producers(broker: Any, wire: Wire) -> None:
     assert produce(wire, topic, batch([b"good"])).error_code == 0
     assert read(wire, topic, 2 * len(SOME)) == [b"good"]
     alter_topic(wire, topic, {"odradek.producers.trusted": "false"})
-    wait_until(lambda: produce(wire, topic, POISONS[SOME[0]][0]()).error_code == INVALID_RECORD, what="it is known")
+    wait_until(
+        lambda: produce(wire, topic, POISONS[SOME[0]][0]()).error_code == INVALID_RECORD, what="the check is back"
+    )
 
 
 def alter_topic(wire: Wire, topic: str, configs: dict[str, str]) -> None:

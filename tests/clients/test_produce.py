@@ -56,7 +56,7 @@ def test_pipelined_requests_are_answered_in_order(broker: Any, wire: Wire) -> No
         assert answer.responses[0].partition_responses[0].base_offset == at // 2
 
 
-def test_requests_in_one_packet_and_in_single_bytes(broker: Any, wire: Wire) -> None:
+def test_requests_in_one_packet_and_in_single_bytes_are_answered(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     requests = [produce_request(topic, batch([b"%d" % at]), acks=1) for at in range(3)]
     frames = []
@@ -85,7 +85,7 @@ def test_every_version_answers_base_offset(broker: Any, wire: Wire, version: int
     assert [r.value for r in batches.parse(fetch(wire, topic, 0).records)] == [b"a", b"b"] * 2
 
 
-def test_many_partitions_in_one_request(broker: Any, wire: Wire) -> None:
+def test_each_partition_of_a_request_is_answered(broker: Any, wire: Wire) -> None:
     from kafka.protocol.producer import ProduceRequest as Request
 
     one, two = create_topic(broker, partitions=3), create_topic(broker)
@@ -98,24 +98,24 @@ def test_many_partitions_in_one_request(broker: Any, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("partition", [1, 7, -1])
-def test_wrong_partition(broker: Any, wire: Wire, partition: int) -> None:
+def test_produce_to_unknown_partition_fails(broker: Any, wire: Wire, partition: int) -> None:
     topic = create_topic(broker)
     answer = produce(wire, topic, batch([b"x"]), partition=partition)
     assert (answer.error_code, answer.base_offset) == (UNKNOWN_TOPIC, -1)
 
 
-def test_unknown_topic(wire: Wire) -> None:
+def test_produce_to_unknown_topic_fails(wire: Wire) -> None:
     assert produce(wire, unique("none"), batch([b"x"])).error_code == UNKNOWN_TOPIC
 
 
-def test_unknown_topic_id(wire: Wire) -> None:
+def test_produce_to_unknown_topic_id_fails(wire: Wire) -> None:
     if not supports(wire, 0, 13):
         pytest.skip("no Produce v13 here")
     assert produce(wire, uuid.uuid4(), batch([b"x"]), version=13).error_code == UNKNOWN_ID
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-def test_invalid_acks(broker: Any, wire: Wire, acks: int) -> None:
+def test_invalid_acks_are_refused(broker: Any, wire: Wire, acks: int) -> None:
     topic = create_topic(broker)
     answer = produce(wire, topic, batch([b"x"]), acks=acks)
     assert (answer.error_code, answer.base_offset) == (INVALID_ACKS, -1)
@@ -135,7 +135,7 @@ def test_acks_zero_to_an_unknown_topic_closes_the_connection(wire: Wire) -> None
 
 
 GOOD = [b"one", b"two"]
-ROTTEN = b"\x1f\x8bthis is no compressed data at all"
+GARBAGE = b"\x1f\x8bthis is no compressed data at all"
 REFUSED = {
     "corrupt crc": (batch(GOOD, break_crc=True), CORRUPT),
     "cut off": (batch(GOOD)[:-3], INVALID_RECORD),
@@ -151,21 +151,21 @@ REFUSED = {
     "magic 0": (message(b"x"), INVALID_RECORD),
     "magic 1": (message(b"x", magic=1), INVALID_RECORD),
     "future timestamp": (batch(GOOD, timestamp=NOW + YEAR_MS), INVALID_TIMESTAMP),
-    "gzip rotten": (batch(GOOD, payload=ROTTEN, attributes=1), SERVER_ERROR),
-    "snappy rotten": (batch(GOOD, payload=ROTTEN, attributes=2), SERVER_ERROR),
-    "lz4 rotten": (batch(GOOD, payload=ROTTEN, attributes=3), SERVER_ERROR),
-    "zstd rotten": (batch(GOOD, payload=ROTTEN, attributes=4), SERVER_ERROR),
+    "gzip garbage": (batch(GOOD, payload=GARBAGE, attributes=1), SERVER_ERROR),
+    "snappy garbage": (batch(GOOD, payload=GARBAGE, attributes=2), SERVER_ERROR),
+    "lz4 garbage": (batch(GOOD, payload=GARBAGE, attributes=3), SERVER_ERROR),
+    "zstd garbage": (batch(GOOD, payload=GARBAGE, attributes=4), SERVER_ERROR),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(broker: Any, wire: Wire, name: str) -> None:
+def test_invalid_batch_is_refused(broker: Any, wire: Wire, name: str) -> None:
     data, code = REFUSED[name]
     topic = create_topic(broker, message_timestamp_after_max_ms=3_600_000)
     answer = produce(wire, topic, data)
     assert (answer.error_code, answer.base_offset) == (code, -1)
     assert end_offset(wire, topic) == 0
-    assert produce(wire, topic, batch(GOOD)).base_offset == 0, "the next one goes in"
+    assert produce(wire, topic, batch(GOOD)).base_offset == 0, "the next batch is stored"
 
 
 def test_zstd_needs_version_7(broker: Any, wire: Wire) -> None:
@@ -175,7 +175,7 @@ def test_zstd_needs_version_7(broker: Any, wire: Wire) -> None:
     assert produce(wire, topic, data, version=7).error_code == 0
 
 
-def test_too_large(broker: Any, wire: Wire) -> None:
+def test_batch_above_max_message_bytes_is_refused(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker, max_message_bytes=1000)
     assert produce(wire, topic, batch([b"x" * 1000])).error_code == TOO_LARGE
     assert produce(wire, topic, batch([b"x" * 900])).error_code == 0
@@ -186,13 +186,13 @@ def test_too_large(broker: Any, wire: Wire) -> None:
     assert produce(wire, wide, batch([b"x" * (limit - head + 1)])).error_code == TOO_LARGE
 
 
-def test_compacted_topic_wants_keys(broker: Any, wire: Wire) -> None:
+def test_compacted_topic_refuses_records_without_keys(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker, cleanup_policy="compact")
     assert produce(wire, topic, batch(GOOD)).error_code == INVALID_RECORD
     assert produce(wire, topic, batch(GOOD, key=b"k")).error_code == 0
 
 
-def test_errors_name_the_record(broker: Any, wire: Wire) -> None:
+def test_record_errors_name_the_invalid_records(broker: Any, wire: Wire) -> None:
     """KIP-467: from version 8 the answer says which record is wrong."""
     topic = create_topic(broker, cleanup_policy="compact")
     answer = produce(wire, topic, batch(GOOD), version=8)
@@ -201,7 +201,7 @@ def test_errors_name_the_record(broker: Any, wire: Wire) -> None:
     assert answer.error_message
 
 
-def test_log_append_time(broker: Any, wire: Wire) -> None:
+def test_log_append_time_replaces_create_time(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker, message_timestamp_type="LogAppendTime")
     answer = produce(wire, topic, batch(GOOD, timestamp=1000))
     assert answer.error_code == 0 and answer.log_append_time_ms >= NOW
@@ -210,7 +210,7 @@ def test_log_append_time(broker: Any, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
-def test_topic_compression(broker: Any, wire: Wire, codec: str) -> None:
+def test_compression_type_of_the_topic_is_applied(broker: Any, wire: Wire, codec: str) -> None:
     """`compression.type` other than `producer` recompresses; offsets and records stay as they were."""
     topic = create_topic(broker, compression_type=codec)
     values: list[bytes | None] = [b"abc" * 100] * 10
@@ -223,7 +223,7 @@ def test_topic_compression(broker: Any, wire: Wire, codec: str) -> None:
 
 
 def test_created_topic_is_known_to_every_connection(broker: Any) -> None:
-    """Wherever a connection landed, what CreateTopics answered is true there."""
+    """Every worker knows the topic once CreateTopics is answered."""
     wires = [broker.wire() for _ in range(12)]
     for _ in range(5):
         topic = create_topic(broker, partitions=4)

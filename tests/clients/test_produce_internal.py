@@ -1,4 +1,4 @@
-"""Produce to internal topics: the coordinators' own, so that no client writes offsets or decisions into them.
+"""Produce to internal topics is refused: only coordinators write offsets and transaction states into them.
 
 Apache Kafka answers INVALID_TOPIC_EXCEPTION, but for the client id `__admin_client`.
 """
@@ -56,11 +56,11 @@ def asked(wire: Wire, topics: list[str], version: int, acks: int) -> Any:
 
 @pytest.mark.parametrize("version", range(14))
 @pytest.mark.parametrize("topic", TOPICS)
-def test_no_version_gets_in(wire: Wire, topic: str, version: int) -> None:
+def test_produce_to_internal_topics_is_refused_in_every_version(wire: Wire, topic: str, version: int) -> None:
     if not supports(wire, 0, version):
         pytest.skip(f"Produce v{version} is not served")
     before = list_offsets(wire, topic, -1).offset
-    for _ in range(3):  # the second and third time as the same prefix
+    for _ in range(3):  # the broker recognizes the second and third by their prefix
         assert ask(wire, [topic], version) == [INVALID_TOPIC]
     assert list_offsets(wire, topic, -1).offset == before
 
@@ -70,15 +70,15 @@ def test_the_other_partitions_of_a_request_are_written(broker: Any, wire: Wire) 
     assert ask(wire, [mine, "__consumer_offsets", other], 7) == [0, INVALID_TOPIC, 0]
 
 
-def test_what_is_wrong_with_the_request_is_said_first(wire: Wire) -> None:
+def test_invalid_acks_and_unknown_partitions_are_reported_first(wire: Wire) -> None:
     assert ask(wire, ["__consumer_offsets"], 7, acks=5) == [INVALID_ACKS]
     request = asked(wire, ["__consumer_offsets"], 7, -1)
     request.topic_data[0].partition_data[0].index = 10_000
     assert wire.call(request).responses[0].partition_responses[0].error_code == UNKNOWN_TOPIC
 
 
-def test_the_admin_client_may_and_nobody_learns_it_from_it(broker: Any, wire: Wire) -> None:
-    """A name that no coordinator reads as a key of its own: it is left out when the log is loaded."""
+def test_only_the_exact_admin_client_id_may_write(broker: Any, wire: Wire) -> None:
+    """The record's key is none of the coordinator's: it skips the record when it loads the log."""
     for _ in range(3):
         assert ask(wire, ["__transaction_state"], 7, ADMIN) == [0]
         assert ask(wire, ["__transaction_state"], 7, ADMIN[:-1] + "x") == [INVALID_TOPIC]
@@ -86,7 +86,7 @@ def test_the_admin_client_may_and_nobody_learns_it_from_it(broker: Any, wire: Wi
         assert ask(wire, ["__transaction_state"], 7, "") == [INVALID_TOPIC]
 
 
-def test_without_acks_the_connection_is_closed(wire: Wire) -> None:
+def test_produce_without_acks_closes_the_connection(wire: Wire) -> None:
     request = asked(wire, ["__consumer_offsets"], 7, 0)
     wire.put(request)
     assert wire.closed_by_peer()

@@ -1,4 +1,4 @@
-"""Client quotas with real clients: what is set is in force at once, for all workers together, and after a restart."""
+"""Client quotas with real clients: a quota is in force at once, over all workers, and after a restart."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FreshBroker = Callable[..., Broker]
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Of four workers, with windows of two samples; each test removes the quotas that it sets."""
+    """A broker of four workers with quota windows of two samples; each test removes the quotas that it sets."""
     made = Broker(tmp_path_factory.mktemp("shared"), odradek_workers=4, quota_window_num=2)
     try:
         yield made.start()
@@ -51,7 +51,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @contextmanager
 def altered(broker: Broker, entity: Mapping[str, str | None], **quotas: float) -> Iterator[None]:
-    """With these quotas of an entity."""
+    """Set these quotas of an entity within the block."""
     assert alter(broker, entity, **quotas) == 0
     yield
     assert alter(broker, entity, **dict.fromkeys(quotas)) == 0
@@ -83,8 +83,8 @@ def test_consumers_get_their_rate(fresh_broker: FreshBroker, reads: Any, workers
         assert meter.done.wait(SECONDS)
 
 
-def test_a_client_at_its_quota_leaves_another_alone(fresh_broker: FreshBroker) -> None:
-    """Its requests are answered, without a throttle time, while the other's wait."""
+def test_throttled_client_does_not_delay_another(fresh_broker: FreshBroker) -> None:
+    """Requests of the other client are answered without a throttle time while the throttled client waits."""
     broker = fresh_broker(odradek_workers=2, num_partitions=CLIENTS, quota_window_num=SAMPLES)
     fill(broker, "t", CLIENTS, len(VALUE))
     assert alter(broker, {"client-id": None}, producer_byte_rate=RATE) == 0
@@ -124,8 +124,8 @@ def test_a_quota_is_in_force_when_it_is_answered(shared: Broker) -> None:
 
 
 @pytest.mark.parametrize("version", [NOT_STRICT, STRICT])
-def test_mutations(fresh_broker: FreshBroker, version: int) -> None:
-    """Two samples of a second: a bucket of two partitions, overdrawn by the first topic."""
+def test_mutations_above_the_rate_are_refused_in_strict_versions(fresh_broker: FreshBroker, version: int) -> None:
+    """Two samples of a second make a bucket of tokens, which the first topic overdraws."""
     from kafka.protocol.admin import CreateTopicsRequest as Request
 
     names = [unique("made") for _ in range(3)]
@@ -141,8 +141,8 @@ def test_mutations(fresh_broker: FreshBroker, version: int) -> None:
 
 
 @pytest.mark.parametrize("deletes", [False, True])
-def test_mutations_in_versions_without_a_throttle_time(fresh_broker: FreshBroker, deletes: bool) -> None:
-    """As in Kafka their client is throttled all the same: CreateTopics before v2, DeleteTopics v0."""
+def test_mutations_are_throttled_in_versions_without_a_throttle_time(fresh_broker: FreshBroker, deletes: bool) -> None:
+    """Kafka throttles these clients, too: CreateTopics before v2, DeleteTopics v0."""
     from kafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest
     from kafka.protocol.metadata import MetadataRequest
 
@@ -164,7 +164,7 @@ def test_mutations_in_versions_without_a_throttle_time(fresh_broker: FreshBroker
         assert not readable(wire.socket.fileno(), 0), "the other client is answered, this one waits"
 
 
-def test_connections_of_an_address(shared: Broker) -> None:
+def test_connections_above_the_rate_of_an_ip_are_closed(shared: Broker) -> None:
     """A connection above the rate is accepted, answers nothing, and is closed after its throttle time."""
     assert alter(shared, {"ip": "no.such.host"}, connection_creation_rate=1.0) == 42
     with altered(shared, {"ip": "127.0.0.9"}, connection_creation_rate=1.0):

@@ -1,4 +1,4 @@
-"""Repeated names in one request are answered once: a few bytes each must not cause megabytes each."""
+"""A name repeated in one request is answered once: a small request must not cause a huge response."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def coordinated(wire: Wire, key: str, kind: int) -> str:
     return key
 
 
-def test_groups(wire: Wire) -> None:
+def test_repeated_group_is_described_once(wire: Wire) -> None:
     group, other = coordinated(wire, unique("g"), 0), unique("g")
     answer = wire.call(request("DescribeGroups", 1, groups=[group, other, group, group]))
     assert [row.group_id for row in answer.groups] == [group, other]
 
 
-def test_offsets_of_groups(broker: Any, wire: Wire) -> None:
+def test_repeated_group_is_answered_once_by_offset_fetch(broker: Any, wire: Wire) -> None:
     topic, group = create_topic(broker), coordinated(wire, unique("g"), 0)
     row = interbroker.message_class("OffsetFetchRequest").OffsetFetchRequestGroup
     some = row.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])
@@ -49,14 +49,14 @@ def test_offsets_of_groups(broker: Any, wire: Wire) -> None:
     assert [(each.group_id, len(each.topics)) for each in answer.groups] == [(group, 1), ("other", 0)]
 
 
-def test_transactional_ids(wire: Wire) -> None:
+def test_repeated_transactional_id_is_described_once(wire: Wire) -> None:
     name = coordinated(wire, unique("t"), 1)
     answer = wire.call(request("DescribeTransactions", 0, transactional_ids=[name, name]))
     assert [row.transactional_id for row in answer.transaction_states] == [name]
 
 
-def test_resources(broker: Any, wire: Wire) -> None:
-    """A broker's number may be written in many ways."""
+def test_repeated_config_resource_is_described_once(broker: Any, wire: Wire) -> None:
+    """A broker id may be written in several ways."""
     topic = create_topic(broker)
     row = interbroker.message_class("DescribeConfigsRequest").DescribeConfigsResource
     number = wire.metadata().brokers[0].node_id
@@ -66,7 +66,7 @@ def test_resources(broker: Any, wire: Wire) -> None:
     assert [(row.resource_type, row.resource_name) for row in answer.results] == names[:2]
 
 
-def test_producers(broker: Any, wire: Wire) -> None:
+def test_repeated_partition_is_answered_once_by_describe_producers(broker: Any, wire: Wire) -> None:
     topic = create_topic(broker)
     number, epoch = producer_id(wire)
     assert produce(wire, topic, batch([b"a"], producer=number, epoch=epoch, sequence=0)).error_code == 0

@@ -1,4 +1,4 @@
-"""What a client writes it reads back byte for byte: every codec, nulls, headers, large records, a restart."""
+"""A client reads its own records back byte for byte: every codec, nulls, headers, large records, a restart."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ QUICK = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 200}
 
 @pytest.fixture(params=[Confluent, KafkaPython], ids=["confluent-kafka", "kafka-python"])
 def producer(request: Any, broker: Any) -> Any:
-    """Makes producers with a transactional id of their own."""
+    """A function that makes producers, each with its own transactional id."""
     made: list[Any] = []
 
     def make(name: str | None = None) -> Any:
@@ -43,7 +43,7 @@ def producer(request: Any, broker: Any) -> Any:
 
 
 def read_with_kafka_python(broker: Any, topic: str, isolation: str) -> list[bytes]:
-    """The same with kafka-python, which filters aborted records itself."""
+    """All records that kafka-python reads, which filters aborted ones itself."""
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
@@ -63,11 +63,11 @@ def read_with_kafka_python(broker: Any, topic: str, isolation: str) -> list[byte
         consumer.close()
 
 
-# -- what they promise ------------------------------------------------------------------------------------------
+# -- guarantees --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.smoke
-def test_committed_is_seen_and_aborted_is_not(broker: Any, producer: Callable[..., Any]) -> None:
+def test_read_committed_returns_committed_and_hides_aborted_records(broker: Any, producer: Callable[..., Any]) -> None:
     topic = create_topic(broker, partitions=2)
     client = producer()
     for number in range(6):
@@ -87,7 +87,7 @@ def test_committed_is_seen_and_aborted_is_not(broker: Any, producer: Callable[..
     assert read_with_kafka_python(broker, topic, "read_committed") == committed
 
 
-def test_nothing_behind_an_open_transaction_is_seen(broker: Any, producer: Callable[..., Any]) -> None:
+def test_read_committed_stops_at_an_open_transaction(broker: Any, producer: Callable[..., Any]) -> None:
     topic = create_topic(broker)
     first, second = producer(), producer()
     first.begin()
@@ -104,7 +104,7 @@ def test_nothing_behind_an_open_transaction_is_seen(broker: Any, producer: Calla
     assert read(broker, topic, "read_committed") == [b"open", b"committed"]
 
 
-def test_a_zombie_is_fenced(broker: Any, producer: Callable[..., Any]) -> None:
+def test_zombie_producer_is_fenced(broker: Any, producer: Callable[..., Any]) -> None:
     topic, name = create_topic(broker), unique("id")
     zombie = producer(name)
     zombie.begin()
@@ -121,8 +121,8 @@ def test_a_zombie_is_fenced(broker: Any, producer: Callable[..., Any]) -> None:
     assert read(broker, topic, "read_committed") == [b"kept"]
 
 
-def test_consume_transform_produce(broker: Any) -> None:
-    """Exactly once over aborts in between: offsets move only with the transaction that has their results."""
+def test_consume_transform_produce_is_exactly_once_over_aborts(broker: Any) -> None:
+    """Offsets advance only with the transaction that has the results of their records."""
     from confluent_kafka import Consumer
 
     source, sink, group = create_topic(broker), create_topic(broker), unique("group")
@@ -152,7 +152,7 @@ def test_consume_transform_produce(broker: Any) -> None:
                 worker.send(sink, b"<" + value + b">")
             positions = consumer.position(consumer.assignment())
             worker._producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), WAIT)
-            worker.flush()  # an abort throws away what was not sent yet, and would leave nothing to hide
+            worker.flush()  # an abort drops unsent records, so read_committed would have none to hide
             worker.abort() if attempt % 3 == 1 else worker.commit()
         finally:
             consumer.close()
@@ -160,7 +160,7 @@ def test_consume_transform_produce(broker: Any) -> None:
     assert len(read(broker, sink, "read_uncommitted")) > 60
 
 
-# -- raw: what can be asked at the right moment -----------------------------------------------------------------
+# -- raw requests, at a chosen moment -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def wire(broker: Any) -> Any:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_offsets_count_from_the_marker_on(broker: Any, wire: Wire, commit: bool) -> None:
+def test_transactional_offsets_count_once_the_marker_is_written(broker: Any, wire: Wire, commit: bool) -> None:
     topic, group, raw = create_topic(broker), unique("group"), Raw(wire)
     assert raw.add_offsets(group) == 0
     assert raw.commit_offset(group, topic, 42) == 0
@@ -182,7 +182,7 @@ def test_offsets_count_from_the_marker_on(broker: Any, wire: Wire, commit: bool)
 
 
 def test_offsets_outside_a_transaction_are_refused(broker: Any, wire: Wire) -> None:
-    """Late ones would hold `__consumer_offsets` open for ever (KIP-890)."""
+    """Late offsets would hold back the last stable offset of `__consumer_offsets` for ever (KIP-890)."""
     topic, group, raw = create_topic(broker), unique("group"), Raw(wire)
     assert raw.add_offsets(unique("other")) == 0
     assert raw.commit_offset(group, topic, 1) in (0, 48)  # both groups may share a partition
@@ -192,7 +192,7 @@ def test_offsets_outside_a_transaction_are_refused(broker: Any, wire: Wire) -> N
     assert raw.commit_offset(group, topic, 1) == 47
 
 
-def test_offsets_of_members_that_were_replaced_are_refused(broker: Any, wire: Wire) -> None:
+def test_transactional_offsets_of_unknown_members_are_refused(broker: Any, wire: Wire) -> None:
     topic, group, raw = create_topic(broker), unique("group"), Raw(wire)
     assert raw.add_offsets(group) == 0
     member: dict[str, Any] = {"member_id": "nobody", "generation_id": 1, "group_instance_id": None}
@@ -202,7 +202,7 @@ def test_offsets_of_members_that_were_replaced_are_refused(broker: Any, wire: Wi
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_old_and_new_requests(broker: Any, wire: Wire, version: int) -> None:
+def test_every_version_refuses_another_epoch_and_commits(broker: Any, wire: Wire, version: int) -> None:
     topic, raw = create_topic(broker), Raw(wire)
     assert raw.add(topic, version=min(version, 3)) == [0]
     assert raw.write(topic, b"x").error_code == 0
@@ -216,13 +216,13 @@ def test_old_and_new_requests(broker: Any, wire: Wire, version: int) -> None:
     assert read(broker, topic, "read_committed") == [b"x"]
 
 
-def test_partitions_that_do_not_exist(broker: Any, wire: Wire) -> None:
+def test_unknown_partition_keeps_the_others_out_of_the_transaction(broker: Any, wire: Wire) -> None:
     topic, raw = create_topic(broker), Raw(wire)
     assert raw.add(topic, 0, 9) == [55, 3], "OPERATION_NOT_ATTEMPTED, UNKNOWN_TOPIC_OR_PARTITION"
     assert raw.end() == 48
 
 
-def test_describe_and_list(broker: Any, wire: Wire) -> None:
+def test_open_transaction_is_described_and_listed(broker: Any, wire: Wire) -> None:
     from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
 
     topic, raw = create_topic(broker), Raw(wire)
@@ -246,7 +246,7 @@ def test_describe_and_list(broker: Any, wire: Wire) -> None:
     assert raw.end() == 0
 
 
-def test_markers_of_another_coordinator(broker: Any, wire: Wire) -> None:
+def test_write_txn_markers_commits_a_transaction(broker: Any, wire: Wire) -> None:
     from kafka.protocol.producer import WriteTxnMarkersRequest as Request
 
     topic, raw = create_topic(broker), Raw(wire)
@@ -265,14 +265,14 @@ def test_markers_of_another_coordinator(broker: Any, wire: Wire) -> None:
     assert read(broker, topic, "read_committed") == [b"x"]
 
 
-# -- time and death ---------------------------------------------------------------------------------------------
+# -- timeouts and crashes ----------------------------------------------------------------------------------------
 
 
-def test_a_forgotten_transaction_is_aborted(fresh_broker: Any) -> None:
+def test_timed_out_transaction_is_aborted(fresh_broker: Any) -> None:
     broker = fresh_broker(**QUICK)
     topic = create_topic(broker)
     with broker.wire() as wire:
-        raw = Raw(wire, timeout_ms=8000)  # in which the record is there
+        raw = Raw(wire, timeout_ms=8000)  # enough to write the record
         raw.add(topic)
         raw.write(topic, b"forgotten")
         await_stable(broker, topic)
@@ -281,8 +281,8 @@ def test_a_forgotten_transaction_is_aborted(fresh_broker: Any) -> None:
     assert read(broker, topic, "read_uncommitted") == [b"forgotten"]
 
 
-def test_the_coordinator_dies_around_the_decision(fresh_broker: Any) -> None:
-    """The decision of an acknowledged EndTxn is carried out, whichever process writes the markers."""
+def test_acknowledged_decisions_survive_coordinator_crashes(fresh_broker: Any) -> None:
+    """The next coordinator writes the markers of an acknowledged EndTxn if the first one could not."""
     broker = fresh_broker()
     topic, group = create_topic(broker, partitions=3), unique("group")
     decided = []
@@ -323,8 +323,8 @@ def held(broker: Any, topic: str, partition: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("victim", ["coordinator", "broker"])
-def test_a_decision_outlives_who_made_it(fresh_broker: Any, victim: str, commit: bool) -> None:
-    """One partition has its marker and one cannot get it when the coordinator dies: the next one writes it."""
+def test_next_coordinator_writes_the_missing_marker(fresh_broker: Any, victim: str, commit: bool) -> None:
+    """When the coordinator dies, one partition has its marker and the other is locked."""
     broker = fresh_broker()
     topic = create_topic(broker, partitions=2)
     with broker.wire() as wire:
@@ -349,7 +349,7 @@ def test_a_decision_outlives_who_made_it(fresh_broker: Any, victim: str, commit:
         assert read(broker, topic, "read_committed", partition) == ([b"x"] if commit else [])
 
 
-def test_a_deleted_topic_holds_no_transaction_up(broker: Any, wire: Wire) -> None:
+def test_deleted_topic_does_not_block_its_transaction(broker: Any, wire: Wire) -> None:
     from kafka.protocol.admin import DeleteTopicsRequest as Request
 
     gone, kept, raw = create_topic(broker), create_topic(broker), Raw(wire)
@@ -359,12 +359,12 @@ def test_a_deleted_topic_holds_no_transaction_up(broker: Any, wire: Wire) -> Non
         raw.sequence = 0
     assert wire.call(Request[3](topic_names=[gone], timeout_ms=15_000)).responses[0].error_code == 0
     assert raw.end() == 0
-    wait_until(lambda: state_of(wire, raw.name) == "CompleteCommit", WAIT, "its end")
+    wait_until(lambda: state_of(wire, raw.name) == "CompleteCommit", WAIT, "the transaction is complete")
     assert read(broker, kept, "read_committed") == [b"x"]
 
 
 @pytest.mark.parametrize("kill", [True, False])
-def test_an_open_transaction_outlives_the_broker(fresh_broker: Any, kill: bool) -> None:
+def test_open_transaction_survives_a_broker_restart(fresh_broker: Any, kill: bool) -> None:
     broker = fresh_broker()
     topic, group = create_topic(broker), unique("group")
     with broker.wire() as wire:
@@ -390,7 +390,7 @@ def test_an_open_transaction_outlives_the_broker(fresh_broker: Any, kill: bool) 
 
 
 @pytest.mark.needs("java-4.1.0")
-def test_javas_transactional_producer(broker: Any) -> None:
+def test_java_transactional_producer_commits_all_records(broker: Any) -> None:
     topic, name = create_topic(broker), unique("id")
     words = ["--topic", topic, "--num-records", "500", "--record-size", "50", "--throughput", "-1"]
     words += ["--transactional-id", name, "--transaction-duration-ms", "50"]

@@ -1,4 +1,4 @@
-"""Transactional batches that no transaction has: refused, before they hold the last stable offset back (KIP-890)."""
+"""Transactional batches outside a transaction are refused: they would hold back the last stable offset (KIP-890)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def end_of(wire: Wire, topic: str, partition: int = 0) -> tuple[int, int]:
     return ends[0], ends[1]
 
 
-def test_without_a_transactional_id(broker: Any, wire: Wire) -> None:
+def test_transactional_batch_without_a_transactional_id_is_refused(broker: Any, wire: Wire) -> None:
     topic, raw = create_topic(broker), Raw(wire)
     raw.add(topic)
     answer = raw.write(topic, b"x", transactional_id=None)
@@ -45,7 +45,7 @@ def test_without_a_transactional_id(broker: Any, wire: Wire) -> None:
     assert raw.write(topic, b"x").error_code == 0
 
 
-def test_without_a_transactional_id_the_whole_request_is_refused(broker: Any, wire: Wire) -> None:
+def test_missing_transactional_id_refuses_the_whole_request(broker: Any, wire: Wire) -> None:
     topic, raw = create_topic(broker, partitions=2), Raw(wire)
     raw.add(topic, 0, 1)
     request = produce_request(topic, batch([b"plain"]))
@@ -58,7 +58,7 @@ def test_without_a_transactional_id_the_whole_request_is_refused(broker: Any, wi
     assert [end_of(wire, topic, partition) for partition in (0, 1)] == [(0, 0), (0, 0)]
 
 
-def test_without_a_transactional_id_whatever_else_is_wrong(broker: Any, wire: Wire) -> None:
+def test_missing_transactional_id_is_reported_before_other_faults(broker: Any, wire: Wire) -> None:
     topic, raw = create_topic(broker), Raw(wire)
     fields: dict[str, Any] = {"producer": raw.id, "epoch": raw.epoch, "sequence": 0, "attributes": TRANSACTIONAL}
     several: list[dict[str, Any]] = [{"break_crc": True}, {"count": 7}, {"payload": b"x"}]
@@ -67,7 +67,7 @@ def test_without_a_transactional_id_whatever_else_is_wrong(broker: Any, wire: Wi
         assert answer.error_code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED, wrong
 
 
-def test_what_is_no_whole_batch_is_not_transactional(broker: Any, wire: Wire) -> None:
+def test_incomplete_batch_is_not_taken_as_transactional(broker: Any, wire: Wire) -> None:
     raw = Raw(wire)
     data = batch([b"x"], producer=raw.id, epoch=raw.epoch, sequence=0, attributes=TRANSACTIONAL)
     for records, code in ((data[:-1], UNKNOWN_TOPIC_OR_PARTITION), (data, TRANSACTIONAL_ID_AUTHORIZATION_FAILED)):
@@ -75,7 +75,7 @@ def test_what_is_no_whole_batch_is_not_transactional(broker: Any, wire: Wire) ->
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, INVALID_TXN_STATE), (10, INVALID_TXN_STATE), (11, 120), (12, 120)])
-def test_a_partition_that_was_not_added(broker: Any, wire: Wire, version: int, code: int) -> None:
+def test_batch_for_a_partition_that_was_not_added_is_refused(broker: Any, wire: Wire, version: int, code: int) -> None:
     if not supports(wire, 0, version):
         pytest.skip("not there")
     topic, other, raw = create_topic(broker), create_topic(broker), Raw(wire)
@@ -90,7 +90,7 @@ def test_a_partition_that_was_not_added(broker: Any, wire: Wire, version: int, c
 
 
 def test_first_batch_must_not_exceed_the_lowest_refused_sequence(broker: Any, wire: Wire) -> None:
-    """Not even with batches that are not transactional."""
+    """This holds for batches that are not transactional, too."""
     topic, raw = create_topic(broker), Raw(wire)
     raw.sequence = 2
     assert raw.write(topic, b"not added").error_code == INVALID_TXN_STATE
@@ -100,15 +100,15 @@ def test_first_batch_must_not_exceed_the_lowest_refused_sequence(broker: Any, wi
     assert end_of(wire, topic) == (1, 1)
 
 
-def test_an_epoch_that_the_coordinator_has_fenced(broker: Any, wire: Wire) -> None:
+def test_batch_with_a_fenced_epoch_is_refused(broker: Any, wire: Wire) -> None:
     topic, raw = create_topic(broker), Raw(wire)
     raw.init()
     assert raw.write(topic, b"x").error_code == INVALID_PRODUCER_EPOCH
     assert end_of(wire, topic) == (0, 0)
 
 
-def test_another_producers_id(broker: Any, wire: Wire) -> None:
-    """Also that of one which has no transactional id, and an id that is not known or empty."""
+def test_producer_id_of_another_transactional_id_is_refused(broker: Any, wire: Wire) -> None:
+    """Also a producer id without a transactional id, and an unknown or empty transactional id."""
     topic, raw, other = create_topic(broker), Raw(wire), Raw(wire)
     raw.add(topic)
     plain, epoch = producer_id(wire)
@@ -123,8 +123,8 @@ def test_another_producers_id(broker: Any, wire: Wire) -> None:
     assert end_of(wire, topic) == (0, 0)
 
 
-def test_an_id_that_is_no_text(broker: Any, wire: Wire) -> None:
-    """Replaced characters would make it longer than a string may be on its way to another broker."""
+def test_transactional_id_that_is_not_utf_8_is_refused(broker: Any, wire: Wire) -> None:
+    """Replacement characters would make it longer than a string in a request to another broker may be."""
     if broker.external:
         pytest.skip("Kafka 3.9 ends itself over it")
     topic, raw = create_topic(broker), Raw(wire)
@@ -136,7 +136,7 @@ def test_an_id_that_is_no_text(broker: Any, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_batch_behind_its_transactions_marker(broker: Any, wire: Wire, commit: bool) -> None:
+def test_batch_after_its_transactions_marker_is_refused(broker: Any, wire: Wire, commit: bool) -> None:
     topic, raw = create_topic(broker), Raw(wire)
     raw.add(topic)
     assert raw.write(topic, b"in time").error_code == 0
@@ -146,8 +146,8 @@ def test_a_batch_behind_its_transactions_marker(broker: Any, wire: Wire, commit:
     assert end_of(wire, topic) == (2, 2)
 
 
-def test_many_batches_in_one_go(broker: Any, wire: Wire) -> None:
-    """Those behind the first wait with it, in order, and hold up no other partition of their connection."""
+def test_pipelined_batches_are_stored_in_order(broker: Any, wire: Wire) -> None:
+    """Batches of a partition wait for the verification of the first, and the other partition does not wait for them."""
     topic, raw = create_topic(broker, partitions=2), Raw(wire)
     raw.add(topic, 0, 1)
     requests = [_request(raw, topic, number, partition) for number in range(20) for partition in (0, 1)]
@@ -171,7 +171,7 @@ def _answer(wire: Wire, request: Any) -> Any:
 
 
 def test_no_order_of_end_and_late_batches_leaves_a_transaction_open(broker: Any, wire: Wire) -> None:
-    """EndTxn overtakes batches that are under way on another connection, again and again."""
+    """EndTxn repeatedly overtakes batches in flight on another connection."""
     topic, raw = create_topic(broker), Raw(wire)
     sequence, stored = 0, 0
     with broker.wire() as other:
@@ -183,7 +183,7 @@ def test_no_order_of_end_and_late_batches_leaves_a_transaction_open(broker: Any,
             assert raw.end(commit=number % 2 == 0) == 0
             answers = [_answer(other, request) for request in requests[: number % 3 + 1]]
             accepted = [answer.error_code == 0 for answer in answers]
-            assert accepted == sorted(accepted, reverse=True), "a later batch is stored behind one that was refused"
+            assert accepted == sorted(accepted, reverse=True), "a batch is stored although an earlier one was refused"
             stored += sum(accepted)
             sequence += sum(accepted)
     await_stable(broker, topic)
@@ -192,8 +192,8 @@ def test_no_order_of_end_and_late_batches_leaves_a_transaction_open(broker: Any,
     assert end >= stored
 
 
-def test_the_coordinator_dies_while_it_is_asked(fresh_broker: Callable[..., Any]) -> None:
-    """The batch is stored, or refused with what clients retry; what is retried is stored."""
+def test_batches_are_stored_though_the_coordinator_dies_during_verification(fresh_broker: Callable[..., Any]) -> None:
+    """The batch is stored, or refused with a retriable error; a retry is stored."""
     broker = fresh_broker()
     topic = create_topic(broker)
     for number in range(4):
@@ -214,7 +214,7 @@ def test_the_coordinator_dies_while_it_is_asked(fresh_broker: Callable[..., Any]
     assert read(broker, topic, "read_committed") == [b"%d" % number for number in range(4)]
 
 
-def test_it_can_be_switched_off(fresh_broker: Callable[..., Any]) -> None:
+def test_verification_can_be_disabled(fresh_broker: Callable[..., Any]) -> None:
     broker = fresh_broker()
     topic = create_topic(broker)
     with broker.wire() as wire:
@@ -254,8 +254,8 @@ def mark(broker: Any, raw: Raw, topic: str, client: str) -> int:
         return int(wire.take(request).markers[0].topics[0].partitions[0].error_code)
 
 
-def test_a_marker_of_a_connection_that_was_replaced_comes_too_late(broker: Any, wire: Wire) -> None:
-    """Its coordinator asked again over a new one; the producer's next transaction has the same epoch."""
+def test_late_marker_from_a_replaced_connection_is_refused(broker: Any, wire: Wire) -> None:
+    """The coordinator has resent it over a new connection; the producer's next transaction has the same epoch."""
     topic, raw = create_topic(broker), Raw(wire)
     raw.add(topic)
     raw.write(topic, b"first")

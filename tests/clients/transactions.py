@@ -1,4 +1,4 @@
-"""Transactional producers of the clients and of raw requests, and what can be seen of their transactions."""
+"""Transactional producers of clients and of raw requests, and the observable state of their transactions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Confluent:
 
 
 class KafkaPython:
-    """The same of kafka-python."""
+    """A transactional producer of kafka-python."""
 
     def __init__(self, broker: Any, name: str) -> None:
         from kafka import KafkaProducer
@@ -68,7 +68,7 @@ class KafkaPython:
 
 
 def read(broker: Any, topic: str, isolation: str, partition: int = 0) -> list[bytes]:
-    """All that a consumer of librdkafka gets up to the end of the partition."""
+    """All records that a librdkafka consumer reads up to the end of the partition."""
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     config = {"group.id": unique("reader"), "enable.partition.eof": True, "isolation.level": isolation}
@@ -134,13 +134,13 @@ class Raw:
         request = self.protocol.InitProducerIdRequest[4](
             transactional_id=self.name, transaction_timeout_ms=timeout_ms, **asked
         )
-        answer = self._patiently(request, lambda answer: answer.error_code)
+        answer = self._with_retries(request, lambda answer: answer.error_code)
         assert answer.error_code == 0, answer
         return answer.producer_id, answer.producer_epoch
 
     def add(self, topic: str, *partitions: int, version: int = 3) -> list[int]:
         request = self.protocol.AddPartitionsToTxnRequest
-        answer = self._patiently(
+        answer = self._with_retries(
             request[version](
                 v3_and_below_transactional_id=self.name,
                 v3_and_below_producer_id=self.id,
@@ -166,7 +166,7 @@ class Raw:
         request = self.protocol.AddOffsetsToTxnRequest[3](
             transactional_id=self.name, producer_id=self.id, producer_epoch=self.epoch, group_id=group
         )
-        return int(self._patiently(request, lambda answer: answer.error_code).error_code)
+        return int(self._with_retries(request, lambda answer: answer.error_code).error_code)
 
     def commit_offset(self, group: str, topic: str, offset: int, version: int = 3, **fields: Any) -> int:
         request = self.protocol.TxnOffsetCommitRequest
@@ -183,12 +183,12 @@ class Raw:
         )  # fmt: skip
         return int(answer.topics[0].partitions[0].error_code)
 
-    def _patiently(self, request: Any, code: Callable[[Any], int]) -> Any:
-        """Again while the last transaction's markers are being written, or the coordinator reads its log."""
+    def _with_retries(self, request: Any, code: Callable[[Any], int]) -> Any:
+        """Repeat while the markers of the last transaction are being written or the coordinator reads its log."""
         return call_until(self.wire, request, lambda answer: code(answer) not in (14, 51))
 
     def _loaded(self, request: Any, code: Callable[[Any], int]) -> Any:
-        """Again while the coordinator, which was just started, reads its log."""
+        """Repeat while the coordinator reads its log after a start."""
         return call_until(self.wire, request, lambda answer: code(answer) != 14)
 
 

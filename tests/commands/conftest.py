@@ -44,7 +44,7 @@ def run(broker: Any) -> Run:
 
 @pytest.fixture
 def start(broker: Any) -> Any:
-    """Like `run`, for a command that does not end: the Popen, killed at the end of the test."""
+    """Like `run`, for a command that does not end by itself: returns the Popen, which the end of the test kills."""
     started: list[subprocess.Popen[bytes]] = []
 
     def call(command: str, *words: str) -> subprocess.Popen[bytes]:

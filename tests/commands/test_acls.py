@@ -1,4 +1,4 @@
-"""`odradek acls`: the ACLs that its options select; and the same as Apache Kafka's tool against Apache's broker."""
+"""`odradek acls`: the ACLs that its options select, and its output compared with Apache Kafka's tool."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_principals_operations_and_hosts_are_multiplied() -> None:
     assert found == {pattern("TOPIC", "t", "PREFIXED"): entries, pattern("GROUP", "g", "PREFIXED"): entries}
 
 
-def test_roles() -> None:
+def test_producer_and_consumer_options_add_the_acls_of_their_roles() -> None:
     producer = ("--producer", "--idempotent", "--transactional-id", "x")
     found = wanted("--add", *ALICE, *producer, "--consumer", "--topic", "t", "--group", "g")
     assert found == {
@@ -137,7 +137,7 @@ LINES = [
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 def test_output_and_effect_equal_kafkas_tool(apache: Apache) -> None:
-    """Each line by our tool and by Apache's: adding and removing twice changes nothing."""
+    """Both tools run each line; the second addition or removal changes nothing."""
     for line in LINES:
         words = ["--bootstrap-server", apache.bootstrap, *line.split()]
         ours = subprocess.run(command_line("acls", *words), capture_output=True, text=True, timeout=120, check=True)
@@ -146,7 +146,7 @@ def test_output_and_effect_equal_kafkas_tool(apache: Apache) -> None:
 
 
 def printed(text: str) -> Any:
-    """Resources and their ACLs, sorted: Kafka's come in the order of a hash table."""
+    """Resources and their ACLs, sorted, since Kafka prints them in hash order."""
     return sorted(sorted(line.strip() for line in part.split("\n")) for part in text.split("\n\n"))
 
 

@@ -41,7 +41,7 @@ def both(broker: Any) -> Both:
 
 
 def _sorted(printed: str) -> str:
-    """Apache's partitions in JSON come in the order of a hash table."""
+    """Sort partitions in JSON, which Apache's tools print in hash order."""
     return re.sub(r'\[({"partition":"[^]]*)]', lambda found: ",".join(sorted(found[1][1:-1].split("},{"))), printed)
 
 
@@ -65,7 +65,7 @@ def written(folder: Path, document: Any) -> str:
     return str(file)
 
 
-def test_topics(both: Both, topic: str) -> None:
+def test_topics_output_equals_apaches(both: Both, topic: str) -> None:
     assert topic in both("topics", "--list")
     assert both("topics", "--describe", "--topic", topic).count("\n") == 3
     assert both("topics", "--describe", "--topic", topic, "--under-replicated-partitions") == ""
@@ -77,7 +77,7 @@ def test_topics(both: Both, topic: str) -> None:
     assert found and topic in both("topics", "--describe", "--topic-id", found[1])
 
 
-def test_log_dirs(both: Both, run: Run, topic: str) -> None:
+def test_log_dirs_output_equals_apaches(both: Both, run: Run, topic: str) -> None:
     run("console-producer", "--topic", topic, stdin=b"one\ntwo\n")
     lines = both("log-dirs", "--describe", "--topic-list", topic).splitlines()
     (folder,) = json.loads(lines[2])["brokers"][0]["logDirs"]
@@ -86,7 +86,7 @@ def test_log_dirs(both: Both, run: Run, topic: str) -> None:
     both("log-dirs", "--describe", "--broker-list", "0", "--topic-list", "nothing")
 
 
-def test_leader_election(both: Both, topic: str, tmp_path: Path) -> None:
+def test_leader_election_output_equals_apaches(both: Both, topic: str, tmp_path: Path) -> None:
     assert both("leader-election", "--election-type", "preferred", "--all-topic-partitions") == ""
     chosen = ("--topic", topic, "--partition", "1")
     assert both("leader-election", "--election-type", "preferred", *chosen).startswith("Valid replica already elected")
@@ -96,7 +96,7 @@ def test_leader_election(both: Both, topic: str, tmp_path: Path) -> None:
     assert "partition: nothing-1: org.apache.kafka.common.errors.UnknownTopicOrPartitionException" in printed
 
 
-def test_reassign_partitions(both: Both, topic: str, moves: str, tmp_path: Path) -> None:
+def test_reassign_partitions_output_equals_apaches(both: Both, topic: str, moves: str, tmp_path: Path) -> None:
     assert both("reassign-partitions", "--list") == "No partition reassignments found.\n"
     file = ("--reassignment-json-file", moves)
     assert "is completed" in both("reassign-partitions", "--verify", *file)

@@ -24,11 +24,11 @@ def cluster(broker: Any, *words: str, code: int = 0) -> str:
 
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.parametrize("words", [("cluster-id",), ("unregister", "--id", "3")])
-def test_as_apache(broker: Any, words: tuple[str, ...]) -> None:
+def test_output_equals_apaches(broker: Any, words: tuple[str, ...]) -> None:
     theirs = java.run("3.9.1", TOOL, *words, "--bootstrap-server", broker.bootstrap)
     assert cluster(broker, *words) == theirs.stdout.decode()
 
 
-def test_usage(broker: Any) -> None:
+def test_wrong_usage_exits_with_2(broker: Any) -> None:
     assert "Missing option '--id'" in cluster(broker, "unregister", code=2)
     assert "No such command" in cluster(broker, "cluster-name", code=2)

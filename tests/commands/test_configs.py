@@ -36,7 +36,7 @@ def test_all_shows_defaults(run: Run, topic: str) -> None:
     assert shown["segment.index.bytes"] == "10485760" and shown["min.insync.replicas"] == "1"
 
 
-def test_broker_configs(run: Run, topic: str) -> None:
+def test_broker_configs_are_set_and_deleted(run: Run, topic: str) -> None:
     broker = json.loads(run("topics", "--describe", "--topic", topic, "--json").stdout)[0]["partitions"][0]["leader"]
     one = ("--broker", str(broker))
     run("configs", "--alter", *one, "--add-config", "log.cleaner.threads=2")
@@ -70,7 +70,7 @@ def test_config_without_effect_is_marked_and_refused(run: Run, topic: str) -> No
     }  # fmt: skip
 
 
-def test_refusals(run: Run, topic: str) -> None:
+def test_invalid_configs_and_usage_are_refused(run: Run, topic: str) -> None:
     for bad in ("retention.ms=soon", "no.such.config=1"):
         refused = run("configs", "--alter", "--topic", topic, "--add-config", bad, code=1)
         assert b"Traceback" not in refused.stderr

@@ -1,4 +1,4 @@
-"""`odradek console-producer` and `console-consumer`: the consumer prints what the producer has read."""
+"""`odradek console-producer` and `console-consumer`: the consumer prints the lines that the producer sent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _log(count: int) -> bytes:
     return b"\n".join(lines)
 
 
-def test_a_log_byte_for_byte(run: Run, topic: str) -> None:
+def test_log_is_printed_byte_for_byte(run: Run, topic: str) -> None:
     log = _log(100_000)
     run("console-producer", "--topic", topic, stdin=log)
     assert _read(run, topic, 100_000) == log + b"\n"
@@ -46,7 +46,7 @@ def test_a_log_byte_for_byte(run: Run, topic: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_a_million_lines_byte_for_byte(broker: Any, run: Run, topic: str, codec: str) -> None:
+def test_million_lines_are_printed_byte_for_byte(broker: Any, run: Run, topic: str, codec: str) -> None:
     log = _log(1_000_000)
     for words, stdin, want in (
         (["console-producer", "--compression-codec", codec], log, b""),
@@ -59,25 +59,25 @@ def test_a_million_lines_byte_for_byte(broker: Any, run: Run, topic: str, codec:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_codecs(run: Run, topic: str, codec: str) -> None:
+def test_lines_round_trip_with_each_codec(run: Run, topic: str, codec: str) -> None:
     text = b"".join(b"line %d\n" % i for i in range(3000))
     run("console-producer", "--topic", topic, "--compression-codec", codec, stdin=text)
     assert _read(run, topic, 3000) == text
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_acks(run: Run, topic: str, acks: str) -> None:
+def test_lines_round_trip_with_each_acks(run: Run, topic: str, acks: str) -> None:
     run("console-producer", "--topic", topic, "--request-required-acks", acks, stdin=b"1\n2\n3\n")
     assert _read(run, topic, 3) == b"1\n2\n3\n"
 
 
-def test_no_input_is_no_message(run: Run, topic: str) -> None:
+def test_empty_input_sends_no_message(run: Run, topic: str) -> None:
     run("console-producer", "--topic", topic, stdin=b"")
     run("console-producer", "--topic", topic, "--sync", stdin=b"\n")
     assert run("get-offsets", "--topic", topic).stdout == f"{topic}:0:1\n".encode()
 
 
-def test_keys_headers_and_nulls(run: Run, topic: str) -> None:
+def test_keys_headers_and_nulls_round_trip(run: Run, topic: str) -> None:
     reading = ("parse.key=true", "parse.headers=true", "key.separator=:", "null.marker=NIL")
     text = b"a=1,b=NIL\tk1:v1\nNIL\tk2:NIL\nc=x\tNIL:NIL\nd=\t:with:colon\n"
     words = [word for setting in (*reading, "headers.key.separator==") for word in ("--property", setting)]
@@ -97,7 +97,7 @@ def test_keys_headers_and_nulls(run: Run, topic: str) -> None:
     ]
 
 
-def test_a_line_without_its_key_is_an_error(run: Run, topic: str) -> None:
+def test_line_without_a_key_is_an_error(run: Run, topic: str) -> None:
     parse = ("--property", "parse.key=true")
     failed = run("console-producer", "--topic", topic, *parse, stdin=b"k\tv\nno key\n", code=1)
     assert b"line 2" in failed.stderr and b"Traceback" not in failed.stderr
@@ -106,14 +106,14 @@ def test_a_line_without_its_key_is_an_error(run: Run, topic: str) -> None:
     assert _read(run, topic, 2) == b"v\nno key\n"
 
 
-def test_too_long_line_fails_alone(run: Run, name: str) -> None:
+def test_too_long_line_does_not_affect_the_others(run: Run, name: str) -> None:
     run("topics", "--create", "--topic", name, "--config", "max.message.bytes=1000")
     failed = run("console-producer", "--topic", name, stdin=b"before\n" + b"x" * 5000 + b"\nafter\n", code=1)
     assert b"1 messages of 3 were not sent" in failed.stderr
     assert _read(run, name, 2) == b"before\nafter\n"
 
 
-def test_partition_and_offset(run: Run, topic: str) -> None:
+def test_partition_and_offset_select_the_messages(run: Run, topic: str) -> None:
     run("console-producer", "--topic", topic, stdin=b"0\n1\n2\n3\n")
     where = ("--topic", topic, "--partition", "0", "--offset", "2", "--max-messages", "2", "--timeout-ms", "30000")
     assert run("console-consumer", *where).stdout == b"2\n3\n"
@@ -138,10 +138,10 @@ def test_include_reads_all_topics_that_match(run: Run, topic: str, name: str) ->
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_it_cleanly(start: Any, run: Run, topic: str, number: int, code: int) -> None:
+def test_signal_ends_the_consumer_cleanly(start: Any, run: Run, topic: str, number: int, code: int) -> None:
     run("console-producer", "--topic", topic, stdin=b"only\n")
     process = start("console-consumer", "--topic", topic, "--from-beginning")
-    assert process.stdout.readline() == b"only\n"  # and so it need not wait for a buffer to fill
+    assert process.stdout.readline() == b"only\n"  # the consumer prints before a buffer is full
     process.send_signal(number)
     _, errors = process.communicate(timeout=LAST_SECONDS)
     assert process.returncode == code

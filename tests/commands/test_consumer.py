@@ -1,4 +1,4 @@
-"""The consumer that the reading commands share."""
+"""The consumer of all commands that read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.live
 
 
 @pytest.mark.parametrize("poll_ms", [1, 2, 4, 8, 16])
-def test_assignment_after_a_poll_has_ended(broker: Any, run: Run, topic: str, poll_ms: int) -> None:
-    """The group is joined twice, the second time with the topic's partitions: any poll may end in between."""
+def test_short_polls_reach_the_assignment(broker: Any, run: Run, topic: str, poll_ms: int) -> None:
+    """The consumer joins twice, first without the topic's partitions; any poll may end between the two."""
     run("console-producer", "--topic", topic, stdin=b"one\n")
     consumer = open_consumer(broker.bootstrap, {"group_id": topic, "auto_offset_reset": "earliest"})
     try:
@@ -31,6 +31,6 @@ def test_assignment_after_a_poll_has_ended(broker: Any, run: Run, topic: str, po
         consumer.close()
 
 
-def test_no_broker() -> None:
+def test_missing_broker_is_an_error() -> None:
     with pytest.raises(OdradekError, match=r"no consumer for 127\.0\.0\.1:1: "):
         open_consumer("127.0.0.1:1", {"bootstrap_timeout_ms": 500})

@@ -36,7 +36,7 @@ def _offset(run: Run, group: str) -> int | None:
     return rows[0]["currentOffset"] if rows else None
 
 
-def test_offsets_and_lag(run: Run, topic: str, group: str) -> None:
+def test_describe_shows_offsets_and_lag(run: Run, topic: str, group: str) -> None:
     (row,) = _describe(run, group)
     assert (row["topic"], row["currentOffset"], row["logEndOffset"], row["lag"]) == (topic, 4, 10, 6)
     lines = run("consumer-groups", "--describe", "--group", group).stdout.decode().split("\n")
@@ -46,7 +46,7 @@ def test_offsets_and_lag(run: Run, topic: str, group: str) -> None:
     run("consumer-groups", "--describe", "--group", "no-such-group", code=1)
 
 
-def test_list_by_state_and_type(run: Run, group: str) -> None:
+def test_list_filters_by_state_and_type(run: Run, group: str) -> None:
     def groups(*words: str) -> list[str]:
         return [row["group"] for row in json.loads(run("consumer-groups", "--list", "--json", *words).stdout)]
 
@@ -56,11 +56,11 @@ def test_list_by_state_and_type(run: Run, group: str) -> None:
     run("consumer-groups", "--list", "--state", "sleepy", code=2)
 
 
-def test_members_of_a_live_group(run: Run, start: Any, topic: str, name: str) -> None:
+def test_describe_shows_the_members_of_an_active_group(run: Run, start: Any, topic: str, name: str) -> None:
     words = ("--topic", topic, "--group", name, "--consumer-property", "client.id=reader")
     start("console-consumer", *words)
     wait_until(lambda: _state(run, name) == "Stable", 90, "the group is stable")
-    # It is joined twice, the second time with the topic's partitions.
+    # The consumer joins twice, first without the topic's partitions.
     assigned = lambda: sum(row["partitions"] for row in _describe(run, name, "--members", "--verbose"))  # noqa: E731
     wait_until(lambda: assigned() and _state(run, name) == "Stable", 90, "the member has its partition")
     (member,) = _describe(run, name, "--members", "--verbose")
@@ -95,12 +95,12 @@ RESETS = [
 ]
 
 
-def test_resets(broker: Any, run: Run, topic: str, group: str) -> None:
+def test_reset_offsets_computes_each_target(broker: Any, run: Run, topic: str, group: str) -> None:
     place = (topic, 0)
     scope = ("--reset-offsets", "--group", group, "--topic", f"{topic}:0")
     with Cluster(broker.bootstrap) as cluster:
         run("consumer-groups", *scope, "--to-latest")
-        assert committed(cluster, group) == {place: 4}, "only --execute changes anything"
+        assert committed(cluster, group) == {place: 4}, "only --execute changes offsets"
         for words, want in RESETS:
             cluster.admin.alter_group_offsets(group, {TopicPartition(*place): OffsetAndMetadata(4, "", -1)})
             shown = run("consumer-groups", *scope, *words, "--execute").stdout.decode().split("\n")
@@ -109,7 +109,7 @@ def test_resets(broker: Any, run: Run, topic: str, group: str) -> None:
             assert committed(cluster, group) == {place: want}, words
 
 
-def test_export_and_from_file(run: Run, topic: str, group: str, tmp_path: Path) -> None:
+def test_exported_offsets_can_be_applied_from_a_file(run: Run, topic: str, group: str, tmp_path: Path) -> None:
     plan = tmp_path / "plan.csv"
     scope = ("--reset-offsets", "--group", group)
     exported = run("consumer-groups", *scope, "--topic", topic, "--to-offset", "6", "--export", "--dry-run")
@@ -124,12 +124,12 @@ def test_export_and_from_file(run: Run, topic: str, group: str, tmp_path: Path) 
     run("consumer-groups", *scope, "--from-file", str(plan), "--execute", code=1)
 
 
-def test_delete(run: Run, group: str) -> None:
+def test_delete_removes_the_group(run: Run, group: str) -> None:
     run("consumer-groups", "--delete", "--group", group)
     run("consumer-groups", "--delete", "--group", group, code=1)
 
 
-def test_delete_offsets(run: Run, topic: str, group: str) -> None:
+def test_delete_offsets_removes_offsets_of_a_topic(run: Run, topic: str, group: str) -> None:
     deleted = run("consumer-groups", "--delete-offsets", "--group", group, "--topic", topic)
     assert deleted.stdout.decode().split()[-3:] == [topic, "0", "Successful"]
     missing = ("--delete-offsets", "--group", group, "--topic", "no-such-topic")

@@ -29,7 +29,7 @@ def written(folder: Path, *rows: Row, version: int = 1) -> str:
     return str(file)
 
 
-def test_deletes(run: Run, filled: str, tmp_path: Path) -> None:
+def test_records_before_the_offset_are_deleted(run: Run, filled: str, tmp_path: Path) -> None:
     rows = [{"topic": filled, "partition": 0, "offset": 3}, {"topic": "no-such-topic", "partition": 0, "offset": 0}]
     lines = run("delete-records", "--offset-json-file", written(tmp_path, *rows)).stdout.decode().splitlines()
     assert lines[:2] == ["Executing records delete operation", "Records delete operation completed:"]
@@ -39,8 +39,8 @@ def test_deletes(run: Run, filled: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_as_apache(run: Run, broker: Any, filled: str, tmp_path: Path) -> None:
-    """Each of two topics once; the clients describe the error of the second in other words."""
+def test_output_equals_apaches(run: Run, broker: Any, filled: str, tmp_path: Path) -> None:
+    """The text of the exception differs between the clients."""
     run("topics", "--create", "--topic", f"{filled}-empty")
     rows = [{"topic": name, "partition": 0, "offset": 2} for name in (filled, f"{filled}-empty")]
     file = written(tmp_path, *rows)
@@ -54,7 +54,7 @@ def compared(printed: bytes) -> list[str]:
     return sorted(line.partition("Exception: ")[0] for line in printed.decode().splitlines())
 
 
-def test_bad_files(run: Run, filled: str, tmp_path: Path) -> None:
+def test_invalid_offset_file_is_refused(run: Run, filled: str, tmp_path: Path) -> None:
     def error(*rows: Row, version: int = 1) -> str:
         file = written(tmp_path, *rows, version=version)
         return run("delete-records", "--offset-json-file", file, code=1).stderr.decode()

@@ -20,14 +20,14 @@ def filled(run: Run, topic: str) -> str:
 
 
 def _newest(run: Run, topic: str) -> int:
-    """The first offset with the largest timestamp: the three may have been sent within one millisecond."""
+    """The first offset with the largest timestamp, since all may have been sent within one millisecond."""
     words = ("--from-beginning", "--max-messages", "3", "--property", "print.timestamp=true")
     lines = run("console-consumer", "--topic", topic, *words).stdout.decode().splitlines()
     stamps = [int(line.split()[0].removeprefix("CreateTime:")) for line in lines]
     return stamps.index(max(stamps))
 
 
-def test_times(run: Run, filled: str) -> None:
+def test_time_selects_the_offsets(run: Run, filled: str) -> None:
     def offsets(*words: str) -> list[str]:
         return run("get-offsets", "--topic", filled, *words).stdout.decode().split()
 
@@ -40,7 +40,7 @@ def test_times(run: Run, filled: str) -> None:
     assert offsets("--partitions", "1") == [f"{filled}:1:0"]
 
 
-def test_patterns(run: Run, filled: str) -> None:
+def test_topic_partition_patterns_select_the_offsets(run: Run, filled: str) -> None:
     def offsets(pattern: str) -> list[str]:
         return run("get-offsets", "--topic-partitions", pattern).stdout.decode().split()
 
@@ -50,7 +50,7 @@ def test_patterns(run: Run, filled: str) -> None:
     run("get-offsets", "--topic-partitions", "no-such-topic-here", code=1)
 
 
-def test_json_and_usage(run: Run, filled: str) -> None:
+def test_json_output_and_wrong_usage(run: Run, filled: str) -> None:
     document = json.loads(run("get-offsets", "--topic", filled, "--partitions", "0", "--json").stdout)
     assert document == [{"topic": filled, "partition": 0, "offset": 3}]
     run("get-offsets", "--time", "soon", code=2)

@@ -31,7 +31,7 @@ def group(run: Run, topic: str) -> str:
 
 @pytest.mark.needs("java-4.1.0")
 @pytest.mark.parametrize("words", [(), ("--share",)])
-def test_as_apache(run: Run, broker: Any, group: str, words: tuple[str, ...]) -> None:
+def test_output_equals_apaches(run: Run, broker: Any, group: str, words: tuple[str, ...]) -> None:
     tool = "org.apache.kafka.tools.GroupsCommand"
     theirs = java.run("4.1.0", tool, "--bootstrap-server", broker.bootstrap, "--list", *words).stdout.decode()
     ours = run("groups", "--list", *words).stdout.decode()
@@ -39,7 +39,7 @@ def test_as_apache(run: Run, broker: Any, group: str, words: tuple[str, ...]) ->
     assert (group in ours) == (not words)
 
 
-def test_filters(run: Run, group: str) -> None:
+def test_options_filter_the_groups(run: Run, group: str) -> None:
     def found(*words: str) -> bool:
         return group in run("groups", "--list", *words).stdout.decode()
 
@@ -47,7 +47,7 @@ def test_filters(run: Run, group: str) -> None:
     assert not (found("--protocol", "share") or found("--group-type", "consumer") or found("--streams"))
 
 
-def test_usage(run: Run) -> None:
+def test_wrong_usage_exits_with_2(run: Run) -> None:
     assert b"exactly one action: --list" in run("groups", code=2).stderr
     assert (
         b"--share and --protocol cannot be given"

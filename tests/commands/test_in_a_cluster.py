@@ -1,4 +1,4 @@
-"""Commands against three brokers: what a single broker cannot show."""
+"""Commands with three brokers, in cases that a single broker cannot show."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def odradek(cluster: Cluster) -> Odradek:
-    """The output of a command for the cluster that `--bootstrap-server`, or else `where`, names."""
+    """The output of a command, with `--zookeeper WHERE` or else `--bootstrap-server`."""
 
     def call(command: str, *words: str, where: str = "", stdin: str = "", code: int = 0) -> str:
         option = ("--zookeeper", where) if where else ("--bootstrap-server", cluster.bootstrap)
@@ -47,7 +47,7 @@ def apache(cluster: Cluster, tool: str, *words: str) -> str:
 
 
 def described(cluster: Cluster, odradek: Odradek, *words: str) -> str:
-    """The output of `topics --describe`, which equals Apache's; repeated when something changed in between."""
+    """The output of `topics --describe`, which must equal Apache's; repeated in case of a change in between."""
 
     for _ in range(3):
         ours = odradek("topics", "--describe", *words)
@@ -58,13 +58,15 @@ def described(cluster: Cluster, odradek: Odradek, *words: str) -> str:
 
 
 def _in_order(printed: str) -> list[str]:
-    """Apache's topics, and the configs of each, come in the order of a hash table."""
+    """Sort topics and their configs, which Apache's tool prints in hash order."""
     configs = re.compile(r"(?<=Configs: ).*")
     return sorted(configs.sub(lambda found: ",".join(sorted(found[0].split(","))), printed).splitlines())
 
 
-def test_zookeeper_option_as_in_082(cluster: Cluster, odradek: Odradek, name: str) -> None:
-    """The elected controller does what the command writes."""
+def test_controller_applies_topic_changes_made_with_zookeeper_option(
+    cluster: Cluster, odradek: Odradek, name: str
+) -> None:
+    """The options are those of Kafka 0.8.2."""
     where = cluster.zookeeper.connect
     size = ("--partitions", "2", "--replication-factor", "3")
     odradek("topics", "--create", "--topic", name, *size, where=where)
@@ -76,10 +78,10 @@ def test_zookeeper_option_as_in_082(cluster: Cluster, odradek: Odradek, name: st
     assert sorted(read) == ["\n", "\n", "a", "b"]
     odradek("topics", "--alter", "--topic", name, "--config", "retention.ms=5000000", where=where)
     config = lambda: odradek("configs", "--describe", "--entity-type", "topics", "--entity-name", name)  # noqa: E731
-    wait_until(lambda: "retention.ms=5000000" in config(), 60, "the brokers to know of it")
+    wait_until(lambda: "retention.ms=5000000" in config(), 60, "the brokers have the change")
     odradek("topics", "--delete", "--topic", name, where=where)
-    wait_until(lambda: name not in odradek("topics", "--list", where=where), 60, "the topic to be gone")
-    wait_until(lambda: name not in odradek("topics", "--list"), 60, "the brokers to know of it")
+    wait_until(lambda: name not in odradek("topics", "--list", where=where), 60, "the topic is deleted")
+    wait_until(lambda: name not in odradek("topics", "--list"), 60, "the brokers have the change")
 
 
 def test_replica_verification_finds_no_difference(cluster: Cluster, odradek: Odradek, name: str) -> None:
@@ -99,7 +101,7 @@ def test_replica_verification_finds_no_difference(cluster: Cluster, odradek: Odr
             process.kill()
 
 
-def test_log_dirs_of_all_brokers(cluster: Cluster, odradek: Odradek, name: str) -> None:
+def test_log_dirs_lists_the_replicas_of_all_brokers(cluster: Cluster, odradek: Odradek, name: str) -> None:
     odradek("topics", "--create", "--topic", name, "--replica-assignment", "0:1,2:0")
     cluster.wait_isr(name, 1, 2)
 
@@ -110,12 +112,12 @@ def test_log_dirs_of_all_brokers(cluster: Cluster, odradek: Odradek, name: str) 
             for broker in document["brokers"]
         }
 
-    # In sync from the beginning: a follower may not have made its log yet.
-    wait_until(lambda: sum(map(len, found().values())) == 4, 60, "all replicas to have their logs")
+    # A replica is in sync from the beginning, though the follower may not have created its log yet.
+    wait_until(lambda: sum(map(len, found().values())) == 4, 60, "all replicas have their logs")
     assert found() == {0: [f"{name}-0", f"{name}-1"], 1: [f"{name}-0"], 2: [f"{name}-1"]}
 
 
-def test_reports_without_a_broker(cluster: Cluster, odradek: Odradek, name: str) -> None:
+def test_reports_show_the_partitions_of_a_killed_broker(cluster: Cluster, odradek: Odradek, name: str) -> None:
     config = ("--config", "min.insync.replicas=2")
     odradek("topics", "--create", "--topic", name, "--replica-assignment", "2:1:0,1:0:2,2:0:1,0:1:2", *config)
     odradek("topics", "--create", "--topic", f"{name}-two", "--replica-assignment", "0:2", *config)
@@ -154,13 +156,15 @@ def partitions(printed: str) -> set[str]:
     return {":".join(found) for found in re.findall(r"\tTopic: (\S+)\tPartition: (\d+)\t", printed)}
 
 
-def test_leaders_and_replicas_move(cluster: Cluster, odradek: Odradek, name: str, tmp_path: Path) -> None:
+def test_leader_election_and_reassignment_move_leaders_and_replicas(
+    cluster: Cluster, odradek: Odradek, name: str, tmp_path: Path
+) -> None:
     odradek("topics", "--create", "--topic", name, "--replica-assignment", "2:1,1:0")
     cluster.wait_isr(name, 0, 2)
-    cluster.restart(2)  # leadership goes to the other one
+    cluster.restart(2)  # the other replica becomes leader
     cluster.wait_isr(name, 0, 2)
     elect = ("leader-election", "--election-type", "preferred", "--topic", name, "--partition", "0")
-    if cluster.leader(name) == 1:  # else the leaders were rebalanced meanwhile
+    if cluster.leader(name) == 1:  # else the controller has rebalanced the leaders meanwhile
         elected = odradek(*elect)
         assert elected == f"Successfully completed leader election (PREFERRED) for partitions {name}-0\n"
     assert cluster.wait_leader(name, 0, other_than=1) == 2
@@ -170,10 +174,10 @@ def test_leaders_and_replicas_move(cluster: Cluster, odradek: Odradek, name: str
     words = ("reassign-partitions", "--reassignment-json-file", str(file))
     assert odradek(*words, "--execute").endswith(f"Successfully started partition reassignment for {name}-1\n")
     done = f"Reassignment of partition {name}-1 is completed.\n"
-    wait_until(lambda: done in odradek(*words, "--verify"), 60, "the partition to be moved")
+    wait_until(lambda: done in odradek(*words, "--verify"), 60, "the partition is moved")
 
     def told() -> tuple[int, list[int], list[int]]:
         row = cluster.partition(name, 1)
         return row.leader_id, list(row.replica_nodes), list(row.isr_nodes)
 
-    wait_until(lambda: told() == (2, [2], [2]), 30, "the broker that is asked to know of it")
+    wait_until(lambda: told() == (2, [2], [2]), 30, "the broker has the new metadata")

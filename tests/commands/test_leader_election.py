@@ -1,4 +1,4 @@
-"""`odradek leader-election` and `log-dirs` as scripts use them; what they print is compared in test_as_apache.py."""
+"""`odradek leader-election` and `log-dirs` as scripts use them; test_as_apache.py compares their output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.live
 PREFERRED = ("--election-type", "preferred")
 
 
-def test_of_partitions_in_a_file(run: Run, topic: str, tmp_path: Path) -> None:
+def test_partitions_may_be_in_a_file(run: Run, topic: str, tmp_path: Path) -> None:
     file = tmp_path / "partitions.json"
     one = {"topic": topic, "partition": 0}
     file.write_text(json.dumps({"partitions": [one]}))
@@ -37,7 +37,7 @@ def test_wrong_usage_exits_with_2(run: Run) -> None:
     run("leader-election", *PREFERRED, "--all-topic-partitions", "--topic", "t", "--partition", "0", code=2)
 
 
-def test_log_dirs_of_unknown_broker(run: Run) -> None:
+def test_log_dirs_of_an_unknown_broker_is_an_error(run: Run) -> None:
     assert b"7" in run("log-dirs", "--describe", "--broker-list", "0,7", code=1).stderr
     run("log-dirs", "--describe", "--broker-list", "zero", code=2)
     run("log-dirs", code=2)

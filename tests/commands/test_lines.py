@@ -1,4 +1,4 @@
-"""The splitter of lines compared with Python's own, and the reader of keys and headers."""
+"""The line splitter, compared with Python's own, and the parser of keys and headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two performance tests print the lines of Kafka's, which scripts parse."""
+"""The two performance tests print the lines of Kafka's tools, which scripts parse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOTAL = re.compile(
 )
 
 
-def test_producer_and_consumer(broker: Any, run: Run, topic: str) -> None:
+def test_perf_tests_print_the_lines_of_kafkas_tools(broker: Any, run: Run, topic: str) -> None:
     words = ("--topic", topic, "--num-records", "3000", "--record-size", "100", "--throughput", "-1")
     props = ("--producer-props", f"bootstrap.servers={broker.bootstrap}", "acks=1")
     sent = subprocess.run(command_line("producer-perf-test", *words, *props), capture_output=True, timeout=120)
@@ -34,7 +34,7 @@ def test_producer_and_consumer(broker: Any, run: Run, topic: str) -> None:
     assert lines[1].split(", ")[4] == "3000" and float(lines[1].split(", ")[2]) == 0.2861
 
 
-def test_payloads(run: Run, topic: str, tmp_path: Path) -> None:
+def test_payloads_are_monotonic_or_from_a_file(run: Run, topic: str, tmp_path: Path) -> None:
     words = ("--topic", topic, "--num-records", "5", "--throughput", "100")
     run("producer-perf-test", *words, "--payload-monotonic")
     (tmp_path / "payloads").write_text("one;two;")

@@ -1,4 +1,4 @@
-"""The quick start of Kafka 0.8.2's manual, word for word except ports and paths: steps 2 to 6."""
+"""The quick start of the Kafka 0.8.2 manual, steps 2 to 6, verbatim except ports and paths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CREATE = "bin/kafka-topics.sh --create --zookeeper localhost:2181 --replication-
 
 
 class Terminal:
-    """Runs the manual's lines; programs that do not end are stopped at the end of the test."""
+    """Runs lines of the manual; the end of the test stops programs that still run."""
 
     def __init__(self, folder: Path) -> None:
         self.here = Checkout(folder)
@@ -38,7 +38,7 @@ class Terminal:
     def start_broker(self, name: str) -> None:
         self.begin(f"bin/kafka-server-start.sh config/{name}.properties")
         log = self.here.folder / f"log-{len(self.started) - 1}"
-        wait_until(lambda: "\nREADY " in "\n" + log.read_text(), 60, f"{name} to be ready")
+        wait_until(lambda: "\nREADY " in "\n" + log.read_text(), 60, f"{name} is ready")
 
     def described(self, topic: str, factor: int) -> tuple[str, list[str], list[str]]:
         """The leader, the replicas and the ISR."""
@@ -50,7 +50,7 @@ class Terminal:
         return found[1], found[2].split(","), found[3].split(",")
 
     def await_described(self, topic: str, factor: int, in_sync: int) -> tuple[str, list[str], list[str]]:
-        """The same, once so many replicas are in sync."""
+        """The same as `described`, once `in_sync` replicas are in sync."""
         check = lambda: (found := self.described(topic, factor)) and len(found[2]) == in_sync and found  # noqa: E731
         return wait_until(check, 60, f"{in_sync} in-sync replicas of {topic}")
 
@@ -59,7 +59,7 @@ class Terminal:
         self.here.run(line, stdin="".join(f"{message}\n" for message in messages))
 
     def consume(self, options: str, *messages: str) -> None:
-        """Consume until Ctrl-C, which is sent once all messages are there."""
+        """Consume all messages, then send Ctrl-C."""
         consumer = self.begin(f"bin/kafka-console-consumer.sh --zookeeper localhost:2181 {options} 2>errors")
         log = self.here.folder / f"log-{len(self.started) - 1}"
         wait_until(lambda: all(message in log.read_text() for message in messages), 60, f"{messages} in {log}")
@@ -68,13 +68,13 @@ class Terminal:
         assert log.read_text().splitlines()[: len(messages)] == list(messages)
 
     def supervisors(self, name: str) -> list[int]:
-        """The output of `ps | grep NAME.properties`, for this test's processes only."""
+        """The pids that `ps | grep NAME.properties` finds, of processes of this test only."""
         shown = self.here.run(f"ps -axwwo pid=,args= | grep 'odradek start .*config/{name}.properties'")
         pids = [int(line.split()[0]) for line in shown.splitlines() if "grep" not in line]
         return [pid for pid in pids if Path(f"/proc/{pid}/cwd").resolve() == self.here.folder.resolve()]
 
     def end(self) -> None:
-        for process in reversed(self.started):  # ZooKeeper, the first, comes last
+        for process in reversed(self.started):  # ZooKeeper was started first and ends last
             members = family(process.pid)
             process.terminate()
             process.wait(60)
@@ -89,7 +89,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     opened.end()
 
 
-def test_the_quick_start(terminal: Terminal) -> None:
+def test_quick_start_of_kafka_082_works(terminal: Terminal) -> None:
     start_the_server(terminal)
     create_send_consume(terminal)
     set_up_a_cluster(terminal)
@@ -130,7 +130,7 @@ def replicate(terminal: Terminal) -> None:
 
 
 def lose_a_broker(terminal: Terminal) -> None:
-    """Kill the leader, whichever it is; in the manual it is broker 1."""
+    """Kill the leader, which is broker 1 in the manual."""
     leader, replicas, _ = terminal.described("my-replicated-topic", 3)
     (pid,) = terminal.supervisors("server" if leader == "0" else f"server-{leader}")
     members = family(pid)

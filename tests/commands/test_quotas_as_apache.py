@@ -1,4 +1,4 @@
-"""`odradek configs` and Kafka's kafka-configs.sh set, show and remove quotas of our broker alike."""
+"""`odradek configs` and Kafka's kafka-configs.sh set, show and remove the same quotas of our broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENTITIES = [
     (("--entity-type", "ips", "--entity-name", "10.0.0.1"), "connection_creation_rate=9"),
     (("--entity-type", "ips", "--entity-default"), "connection_creation_rate=7"),
 ]
-USUAL = {(0, 0), (5, 1), (7, 0)}  # an entity, and who sets its quotas; the others are long
+USUAL = {(0, 0), (5, 1), (7, 0)}  # (entity, which tool sets its quotas); other cases are long
 Tool = Callable[..., str]
 
 
@@ -42,7 +42,7 @@ def _theirs(bootstrap: str, *words: str) -> str:
 
 
 def cases() -> list[Any]:
-    """Each entity, set by one tool and removed by the other."""
+    """Each entity, with quotas set by one tool and removed by the other."""
     pairs = [(_ours, _theirs), (_theirs, _ours)]
     return [
         pytest.param(*pairs[pair], *ENTITIES[entity], marks=[] if (entity, pair) in USUAL else [pytest.mark.long])
@@ -65,7 +65,7 @@ def test_each_tool_shows_and_removes_quotas_of_the_other(
 
 
 def _sorted(printed: str) -> list[list[str]]:
-    """The quotas of a line come in the order of a hash table in Kafka's tool."""
+    """Sort the quotas of a line, which Kafka's tool prints in hash order."""
     lines = [line.partition(" are ") for line in printed.splitlines() if line.startswith("Quota configs")]
     return sorted([before, *sorted(after.split(", "))] for before, _, after in lines)
 
@@ -82,7 +82,7 @@ def _sorted(printed: str) -> list[list[str]]:
         ("--entity-type", "ips"),
     ],
 )
-def test_credentials_are_shown_alike(broker: Any, users: None, entity: tuple[str, ...]) -> None:
+def test_credentials_are_shown_as_by_kafka(broker: Any, users: None, entity: tuple[str, ...]) -> None:
     ours, theirs = (tool(broker.bootstrap, "--describe", *entity).splitlines() for tool in (_ours, _theirs))
     assert sorted(ours) == sorted(theirs)
 
@@ -107,7 +107,7 @@ def _users(broker: Any, *words: str) -> None:
     subprocess.run(line, input="hunter2\n", capture_output=True, text=True, timeout=120, check=True)
 
 
-def test_credentials_in_json(broker: Any, users: None) -> None:
+def test_json_output_has_quotas_and_credentials(broker: Any, users: None) -> None:
     found = json.loads(_ours(broker.bootstrap, "--describe", "--entity-type", "users", "--json"))
     assert {(one["entity"]["user"], *one["quotas"], *one.get("scram", {}).items()) for one in found} == {
         ("bob", "producer_byte_rate"),

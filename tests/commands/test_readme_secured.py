@@ -1,4 +1,4 @@
-"""The README's broker on a network: its settings and its commands, with another name and port."""
+"""The README's secured broker: its settings and commands, with another host name and port."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Secured(Broker):
 
 
 def properties(printed: str) -> str:
-    """The lines for `--command-config` of what `users add` prints."""
+    """The lines for `--command-config` in the output of `users add`."""
     return printed.partition("client.properties\n")[2].partition("\n\n")[0] + "\n"
 
 
-def test_only_alice_can_write(tmp_path: Path) -> None:
+def test_readme_broker_lets_only_alice_write(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text()
     (settings,) = (block for block in blocks(text, "properties") if "SASL_SSL" in block)
     (commands,) = (block for block in blocks(text, "sh") if "tls init" in block)

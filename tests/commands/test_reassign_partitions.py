@@ -1,4 +1,4 @@
-"""`odradek reassign-partitions` as scripts use it; what it prints is compared in test_as_apache.py."""
+"""`odradek reassign-partitions` as scripts use it; test_as_apache.py compares its output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def configs(run: Run, kind: str, name: str) -> dict[str, str]:
     return {config["name"]: config["value"] for config in found}
 
 
-def test_a_throttle_is_set_and_removed(run: Run, topic: str, tmp_path: Path) -> None:
+def test_replication_throttle_is_set_and_removed(run: Run, topic: str, tmp_path: Path) -> None:
     file = moving(tmp_path, row(topic, 0))
     run("reassign-partitions", "--execute", *file, "--throttle", "5000")
     assert configs(run, "topics", topic) == {LEADERS: "0:0", FOLLOWERS: ""}
@@ -46,7 +46,7 @@ def test_a_throttle_is_set_and_removed(run: Run, topic: str, tmp_path: Path) -> 
     assert configs(run, "topics", topic) == {}
 
 
-def test_throttled_replicas_of_a_running_reassignment() -> None:
+def test_throttle_covers_the_replicas_of_a_running_reassignment() -> None:
     """A running reassignment copies from its first replicas, whatever is proposed."""
     under_way = {("a", 0): Reassignment([1, 2, 3, 4], [3, 4], [1, 2])}
     proposed = {("a", 0): [4, 5], ("b", 1): [2, 3], ("b", 10): [1]}
@@ -74,7 +74,7 @@ def test_invalid_assignments_are_not_executed(run: Run, tmp_path: Path, rows: li
     assert says.encode() in refused.stderr and b"Traceback" not in refused.stderr
 
 
-def test_invalid_reassignment_files(run: Run, tmp_path: Path) -> None:
+def test_invalid_reassignment_file_is_refused(run: Run, tmp_path: Path) -> None:
     assert b"version" in run("reassign-partitions", "--verify", *moving(tmp_path, version=2), code=1).stderr
     (tmp_path / "moves.json").write_text("no json")
     assert (

@@ -1,4 +1,4 @@
-"""`odradek replica-verification`: partitions of a real broker, and the report on replicas that differ."""
+"""`odradek replica-verification`: a real broker, and the report on replicas that differ."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def found(*batches: bytes, high_watermark: int = 100) -> ReplicaResponse:
     return ReplicaResponse(high_watermark, list(_batches(b"".join(batches))))
 
 
-def test_truncated_batches() -> None:
+def test_truncated_batches_are_ignored() -> None:
     data = batch(5, b"a", b"b") + batch(7, b"c")
     whole = list(_batches(data))
     assert [one.last_offset for one in whole] == [6, 7]
@@ -49,7 +49,7 @@ def test_truncated_batches() -> None:
     assert list(_batches(data[:20])) == list(_batches(b"")) == []
 
 
-def test_messages_of_old_formats() -> None:
+def test_messages_of_old_formats_are_read() -> None:
     data = message(5, b"a") + message(6, b"b")
     assert list(_batches(data)) == [
         Batch(5, int.from_bytes(data[12:16])),
@@ -81,7 +81,7 @@ def test_different_offsets_end_the_comparison(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.live
-def test_a_broker(run: Run, start: Any, topic: str) -> None:
+def test_replicas_of_a_broker_are_reported_until_ctrl_c(run: Run, start: Any, topic: str) -> None:
     run("console-producer", "--topic", topic, stdin=b"a\nb\nc\n")
     words = ("--topics-include", topic, "--time", "-2", "--report-interval-ms", "300", "--max-wait-ms", "100")
     process = start("replica-verification", *words)
@@ -98,5 +98,5 @@ def test_a_broker(run: Run, start: Any, topic: str) -> None:
 
 
 @pytest.mark.live
-def test_no_topic(run: Run) -> None:
+def test_unknown_topic_exits_with_1(run: Run) -> None:
     run("replica-verification", "--topics-include", "nothing", code=1)

@@ -44,8 +44,8 @@ def test_broker_reads_its_file_without_warnings(name: str) -> None:
     assert [str(listener) for listener in read.listeners] == [f"PLAINTEXT://127.0.0.1:{9092 + read['broker.id']}"]
 
 
-def test_copied_file_can_be_edited() -> None:
-    """Three keys are changed, or appended: each is there once, without a second one that would precede it."""
+def test_config_file_has_each_edited_key_once() -> None:
+    """Users edit or append these keys, so no second key may override them."""
     text = (ROOT / "config/server.properties").read_text()
     for key in ("broker.id", "port", "log.dir"):
         assert len(re.findall(rf"^{re.escape(key)}=", text, re.MULTILINE)) == 1
@@ -54,11 +54,13 @@ def test_copied_file_can_be_edited() -> None:
 
 @pytest.mark.parametrize(("client", "option"), [("consumer", "--consumer.config"), ("producer", "--producer.config")])
 def test_client_reads_its_file_without_warnings(checkout: Checkout, client: str, option: str) -> None:
-    """It looks for a broker that does not exist."""
+    """The client connects to a broker that does not exist."""
     line = f"bin/kafka-console-{client}.sh --broker-list 127.0.0.1:9 --topic t {option} config/{client}.properties"
     process = checkout.start(line, "log")
     try:
-        wait_until(lambda: "ECONNREFUSED" in (checkout.folder / "log").read_text(), 30, "the client to try")
+        wait_until(
+            lambda: "ECONNREFUSED" in (checkout.folder / "log").read_text(), 30, "the client has tried to connect"
+        )
     finally:
         process.kill()
         process.wait()
@@ -66,16 +68,16 @@ def test_client_reads_its_file_without_warnings(checkout: Checkout, client: str,
 
 
 @pytest.mark.smoke
-def test_broker_in_the_background(checkout: Checkout) -> None:
-    """`ps` finds one process by the file's name, and killing it ends the broker; a stopped one leaves no process."""
+def test_daemon_broker_is_one_process_in_ps_and_ends_whole(checkout: Checkout) -> None:
+    """`ps` finds one process by the name of the file; a kill of that process, or a stop, leaves no process."""
     file = checkout.config("server-1")
     start = f"bin/kafka-server-start.sh -daemon {file} --override zookeeper.connect="
     log = checkout.folder / "logs/start.out"
     for last in (False, True):
-        log.unlink(missing_ok=True)  # or what the first one has said is read before the second begins its own
+        log.unlink(missing_ok=True)  # or the test reads the output of the first broker
         checkout.run(start)
         try:
-            wait_until(lambda: log.exists() and "\nREADY " in log.read_text(), 120, "the broker to be ready")
+            wait_until(lambda: log.exists() and "\nREADY " in log.read_text(), 120, "the broker is ready")
             (supervisor,) = named(file)
             members = family(supervisor.pid)
             if last:
@@ -94,7 +96,7 @@ def named(file: Path) -> list[psutil.Process]:
 
 @pytest.fixture
 def cluster(checkout: Checkout) -> Iterator[subprocess.Popen[bytes]]:
-    """bin/odradek-cluster.sh as in a terminal: a process group of its own."""
+    """bin/odradek-cluster.sh in its own process group, as in a terminal."""
     process = checkout.start("bin/odradek-cluster.sh", "log")
     log = checkout.folder / "log"
     try:
@@ -107,7 +109,7 @@ def cluster(checkout: Checkout) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_a_cluster_until_ctrl_c(checkout: Checkout, cluster: subprocess.Popen[bytes]) -> None:
+def test_ctrl_c_ends_the_cluster(checkout: Checkout, cluster: subprocess.Popen[bytes]) -> None:
     members = family(cluster.pid)
     assert len(members) > 20
     os.killpg(cluster.pid, signal.SIGINT)
@@ -117,7 +119,7 @@ def test_a_cluster_until_ctrl_c(checkout: Checkout, cluster: subprocess.Popen[by
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_a_cluster_ends_with_one_of_its_brokers(checkout: Checkout, cluster: subprocess.Popen[bytes]) -> None:
+def test_stopped_broker_ends_the_cluster(checkout: Checkout, cluster: subprocess.Popen[bytes]) -> None:
     members = family(cluster.pid)
     checkout.run("bin/kafka-server-stop.sh config/server-2.properties")
     assert cluster.wait(SECONDS) == 1

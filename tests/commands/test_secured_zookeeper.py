@@ -1,4 +1,4 @@
-"""Commands with a ZooKeeper that requires TLS and a user: its nodes belong to the broker's user."""
+"""Commands with a ZooKeeper that requires TLS and a login, and whose nodes belong to the broker's user."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Secured:
 
 
 def run(*words: str, stdin: str = "", code: int = 0) -> str:
-    """The output of the command; its only error line if it must fail."""
+    """The output of the command, or its only error line for another `code` than 0."""
     done = subprocess.run(command_line(*words), capture_output=True, text=True, timeout=SECONDS, input=stdin)
     assert done.returncode == code, done
     assert code == 0 or done.stderr.count("\n") == 1, done.stderr
@@ -71,7 +71,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         made.zookeeper.zookeeper.kill()
 
 
-def test_users_before_the_first_start(secured: Secured) -> None:
+def test_users_can_be_added_before_the_first_start(secured: Secured) -> None:
     where = ["--zookeeper", secured.connect, "--zk-tls-config-file", secured.file("users")]
     assert "first" in run("users", "list", *where)
     assert "first" in run("users", "list", "--bootstrap-server", secured.broker.bootstrap)
@@ -81,11 +81,11 @@ def test_users_before_the_first_start(secured: Secured) -> None:
         anybody.get("/config/users/first")
 
 
-def test_each_command(secured: Secured) -> None:
+def test_each_command_connects_to_secured_zookeeper(secured: Secured) -> None:
     where = ["--zookeeper", secured.connect, "--zk-tls-config-file", str(secured.broker.properties_file)]
     run("topics", *where, "--create", "--topic", "t", "--partitions", "1", "--replication-factor", "1")
     assert run("topics", *where, "--list") == "t\n"
-    wait_until(lambda: "Leader: 0" in run("topics", *where, "--describe"), 30, "the controller has seen it")
+    wait_until(lambda: "Leader: 0" in run("topics", *where, "--describe"), 30, "the controller has elected a leader")
     assert "No partition reassignments" in run("reassign-partitions", *where, "--list")
     run("leader-election", *where, "--election-type", "preferred", "--all-topic-partitions")
     run("console-producer", "--bootstrap-server", secured.broker.bootstrap, "--topic", "t", stdin="a line\n")
@@ -93,7 +93,7 @@ def test_each_command(secured: Secured) -> None:
     assert read == "a line\n"
 
 
-def test_status_reads_the_epoch(secured: Secured) -> None:
+def test_status_reads_the_controller_epoch(secured: Secured) -> None:
     here = json.loads(run("status", "--cluster", "--json", str(secured.broker.properties_file)))
     assert here["controller_epoch"] >= 1
     words = ["status", "--cluster", "--json", "--bootstrap-server", secured.broker.bootstrap]
@@ -113,7 +113,7 @@ def test_status_reads_the_epoch(secured: Secured) -> None:
         ({"odradek_zookeeper_login_config": "WRONG"}, "ZooKeeper refuses user or password"),
     ],
 )
-def test_a_wrong_setting_is_one_line(secured: Secured, changes: dict[str, str | None], line: str) -> None:
+def test_invalid_setting_is_one_line(secured: Secured, changes: dict[str, str | None], line: str) -> None:
     server = secured.zookeeper
     stranger = private(server.folder / "stranger.pem", certificates.new_ca(NOW).certificate_pem)
     given = {"OTHER": stranger, "WRONG": server.jaas("kafka", "hunter99")}
@@ -123,7 +123,7 @@ def test_a_wrong_setting_is_one_line(secured: Secured, changes: dict[str, str | 
     assert time.monotonic() - began < 25
 
 
-def test_a_file_without_zookeeper(secured: Secured) -> None:
+def test_tls_config_file_needs_zookeeper_option(secured: Secured) -> None:
     words = ["topics", "--list", "--bootstrap-server", "h:1", "--zk-tls-config-file", secured.file("alone")]
     done = subprocess.run(command_line(*words), capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 2 and "--zk-tls-config-file needs --zookeeper" in done.stderr

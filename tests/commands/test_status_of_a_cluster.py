@@ -1,4 +1,4 @@
-"""`odradek status --cluster`: three brokers, one of them killed; and the report on a made-up state."""
+"""`odradek status --cluster`: three brokers, one of them killed; and reports on given states."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def node(*dirs: Dir, rack: str | None = None) -> Node:
 # -- counting
 
 
-def test_no_fault() -> None:
+def test_healthy_cluster_has_no_fault() -> None:
     rows = {("t", 0): row(1, [1, 2], [1, 2]), ("t", 1): row(2, [2], [2])}
     seen = overview(rows, {1: node(GOOD), 2: node(GOOD, GOOD, rack="r")}, "c", 1, 7)
     assert seen.wrong == []
@@ -78,7 +78,7 @@ def test_adding_replica_is_no_fault() -> None:
     assert "1 partition, 1 being reassigned" in render(seen)
 
 
-def test_only_some_of_many_partitions_are_named() -> None:
+def test_at_most_five_partitions_are_named() -> None:
     rows = {("t", index): row(None, [1], [1]) for index in range(12)}
     assert overview(rows, {1: node(GOOD)}, "c", 1, 1).wrong == [
         "12 partitions with no leader: t-0, t-1, t-2, t-3, t-4 and 7 more"
@@ -98,7 +98,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def status(cluster: Cluster, *words: str, code: int = 0, by: int = 0) -> str:
-    """The output of broker `by`'s own command."""
+    """The output of the command of broker `by`."""
     done = cluster.brokers[by].command("status", "--cluster", *words)
     assert done.returncode == code, done
     return done.stdout
@@ -110,7 +110,7 @@ def topics(cluster: Cluster, *words: str) -> None:
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_a_cluster_that_loses_a_broker(cluster: Cluster) -> None:
+def test_status_names_a_killed_broker_and_its_partitions(cluster: Cluster) -> None:
     for name, assignment in (("three", "0:1:2,1:2:0"), ("one", "2")):
         topics(cluster, "--create", "--topic", name, "--replica-assignment", assignment)
     for index in range(2):
@@ -136,7 +136,7 @@ def test_a_cluster_that_loses_a_broker(cluster: Cluster) -> None:
             cluster.wait_isr("three", index, 2)
         wait_until(lambda: cluster.leader("one") == -1, 30, "no leader of the only replica")
         own = str(cluster.brokers[0].properties_file)
-        wait_until(lambda: "broker 2 is dead" in status(cluster, own, code=1), 30, "its session to end")
+        wait_until(lambda: "broker 2 is dead" in status(cluster, own, code=1), 30, "its session has ended")
         printed = status(cluster, own, code=1).splitlines()
         assert printed[:3] == [
             "WRONG: broker 2 is dead and has 3 replicas",
@@ -151,7 +151,7 @@ def test_a_cluster_that_loses_a_broker(cluster: Cluster) -> None:
 
 
 def controller(cluster: Cluster) -> tuple[int, int]:
-    """The controller's id and epoch, by ZooKeeper."""
+    """The id and the epoch of the controller, from ZooKeeper."""
     tree = ZooKeeperTree(cluster.zookeeper.connect)
     try:
         return json.loads(tree.get("/controller")[0])["brokerid"], int(tree.get("/controller_epoch")[0])
@@ -159,7 +159,7 @@ def controller(cluster: Cluster) -> tuple[int, int]:
         tree.close()
 
 
-def test_one_broker_without_zookeeper(broker: Any, tmp_path: Path) -> None:
+def test_status_of_a_broker_without_zookeeper(broker: Any, tmp_path: Path) -> None:
     done = broker.command("status", "--cluster", "--json", "--bootstrap-server", broker.bootstrap)
     assert done.returncode == 0, done
     found = json.loads(done.stdout)

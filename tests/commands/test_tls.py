@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def texts(output: str, name: str) -> dict[str, str]:
-    """The lines of a properties file that the command printed."""
+    """The lines of a properties file in the output of the command."""
     found = re.search(rf"^# .*{name}\n((?:.+\n?)+)", output, re.MULTILINE)
     assert found
     return dict(line.split("=", 1) for line in found[1].splitlines())
@@ -42,7 +42,7 @@ def now() -> float:
     return time.time()
 
 
-def test_init_prints_lines_that_work(folder: Path) -> None:
+def test_init_prints_working_settings(folder: Path) -> None:
     done = called(*WORDS, "--directory", str(folder))
     assert done.exit_code == 0, done.output
     server = listener.load(listener_settings(texts(done.output, "server.properties")), now(), inter_broker=True)
@@ -51,7 +51,7 @@ def test_init_prints_lines_that_work(folder: Path) -> None:
     assert server.warnings == ()
 
 
-def test_only_the_owner_reads_keys(folder: Path) -> None:
+def test_only_the_owner_can_read_key_files(folder: Path) -> None:
     called(*WORDS, "--directory", str(folder))
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
     keys = dict.fromkeys(("ca.key", "server.pem", "alice.pem", "bob.pem"), 0o600)
@@ -71,7 +71,7 @@ def test_renew_keeps_the_names(folder: Path) -> None:
     assert (after.not_valid_after_utc - before.not_valid_after_utc).days == 360
 
 
-def test_a_ca_that_would_expire_first_is_extended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ca_that_would_expire_first_is_extended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(certificates, "CA_DAYS", 20)
         called(*WORDS, "--directory", str(folder), "--days", "10")
@@ -97,7 +97,7 @@ def test_a_ca_that_would_expire_first_is_extended(folder: Path, monkeypatch: pyt
         (["init", "--hostname", "a" * 65], "is too long for a certificate"),
     ],
 )
-def test_an_error_is_one_line(folder: Path, words: list[str], line: str) -> None:
+def test_invalid_option_creates_no_folder(folder: Path, words: list[str], line: str) -> None:
     with pytest.raises(OdradekError, match=re.escape(line)):
         called(*words, "--directory", str(folder))
     assert not folder.exists()

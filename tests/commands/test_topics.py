@@ -31,7 +31,7 @@ def test_create_describe_in_kafkas_layout(run: Run, name: str) -> None:
     assert len(lines) == 3
 
 
-def test_if_exists_and_if_not_exists(run: Run, name: str) -> None:
+def test_if_exists_and_if_not_exists_avoid_the_error(run: Run, name: str) -> None:
     run("topics", "--create", "--topic", name)
     again = run("topics", "--create", "--topic", name, code=1)
     assert b"already exists" in again.stderr and b"Traceback" not in again.stderr
@@ -58,7 +58,7 @@ def test_alter_adds_partitions_only(run: Run, topic: str) -> None:
     run("topics", "--alter", "--topic", topic, "--partitions", "2", code=1)
 
 
-def test_replica_assignment(run: Run, topic: str, name: str) -> None:
+def test_topic_is_created_with_a_replica_assignment(run: Run, topic: str, name: str) -> None:
     broker = _described(run, topic)["partitions"][0]["leader"]
     run("topics", "--create", "--topic", f"{name}-by-hand", "--replica-assignment", f"{broker},{broker}")
     assert _described(run, f"{name}-by-hand")["partitionCount"] == 2
@@ -71,7 +71,7 @@ def test_reports_show_only_faulty_partitions(run: Run, topic: str) -> None:
     assert at_minimum.startswith(f"\tTopic: {topic}\tPartition: 0".encode())
 
 
-def test_replication_factor_above_the_brokers(run: Run, name: str) -> None:
+def test_replication_factor_above_the_number_of_brokers_is_refused(run: Run, name: str) -> None:
     refused = run("topics", "--create", "--topic", name, "--replication-factor", "9", code=1)
     assert b"eplication" in refused.stderr
 

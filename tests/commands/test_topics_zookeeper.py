@@ -1,6 +1,6 @@
 """`odradek topics --zookeeper` and `console-consumer --zookeeper` as scripts of 0.8.2 use them.
 
-No controller is here: what one would write, the partitions' states, the tests write.
+No controller runs: the tests write the partition states that a controller would write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .conftest import SECONDS, command_line
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
-SESSION_MS = 60_000  # brokers are registered for as long as a test stands still; a server grants 20 ticks at most
+SESSION_MS = 60_000  # registrations outlive a stalled test; a server grants at most 20 ticks
 
 Topics = Callable[..., str]
 
@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 
 @pytest.fixture
 def connect(server: ZooKeeper) -> str:
-    """`zookeeper.connect` for a cluster of this test's own."""
+    """`zookeeper.connect` of a cluster for this test only."""
     return f"{server.connect}/test-{time.monotonic_ns()}"
 
 
@@ -94,7 +94,7 @@ def configs(tree: Tree, topic: str) -> dict[str, str]:
     return znodes.decode_config(tree.find(f"{znodes.TOPIC_CONFIGS}/{topic}"))
 
 
-def test_create_and_list(topics: Topics, cluster: Tree) -> None:
+def test_created_topics_are_listed(topics: Topics, cluster: Tree) -> None:
     words = ("--replication-factor", "3", "--partitions", "7", "--config", "retention.ms=5000")
     assert topics("--create", "--topic", "one", *words) == 'Created topic "one".\n'
     topics("--create", "--topic", "two", "--replica-assignment", "2:1,0:2")
@@ -121,7 +121,7 @@ def test_invalid_topics_are_refused(topics: Topics, cluster: Tree) -> None:
     assert topics("--list") == "a.b\nthere\n"
 
 
-def test_racks_are_spread(topics: Topics, tree: Tree) -> None:
+def test_replicas_are_spread_over_racks(topics: Topics, tree: Tree) -> None:
     for broker in range(4):
         register(tree, broker, 9, rack="left" if broker < 2 else "right")
     topics("--create", "--topic", "t", "--partitions", "8", "--replication-factor", "2")
@@ -147,7 +147,7 @@ def test_describe_in_the_layout_of_082(topics: Topics, cluster: Tree) -> None:
     assert "does not exist" in topics("--describe", "--topic", "nothing", code=1)
 
 
-def test_alter_partitions(topics: Topics, cluster: Tree) -> None:
+def test_alter_adds_partitions(topics: Topics, cluster: Tree) -> None:
     topics("--create", "--topic", "t", "--replica-assignment", "1:2")
     assert topics("--alter", "--topic", "t", "--partitions", "3").endswith("Adding partitions succeeded!\n")
     assert assignment(cluster, "t") == {0: [1, 2], 1: [2, 1], 2: [0, 2]}
@@ -172,7 +172,7 @@ def test_alter_configs_notifies_brokers(topics: Topics, cluster: Tree) -> None:
     assert cluster.children("/config/changes") == [notice]
 
 
-def test_delete_marks(topics: Topics, cluster: Tree) -> None:
+def test_delete_marks_the_topic_for_deletion(topics: Topics, cluster: Tree) -> None:
     for name in ("gone", "stays", "__consumer_offsets"):
         topics("--create", "--topic", name, "--replica-assignment", "0")
     assert topics("--delete", "--topic", "gone").startswith("Topic gone is marked for deletion.\nNote: ")
@@ -184,14 +184,16 @@ def test_delete_marks(topics: Topics, cluster: Tree) -> None:
     topics("--delete", "--topic", "nothing", "--if-exists")
 
 
-def test_either_zookeeper_or_brokers(topics: Topics) -> None:
+def test_zookeeper_and_bootstrap_server_exclude_each_other(topics: Topics) -> None:
     topics("--list", "--bootstrap-server", "127.0.0.1:9", code=2)
     topics("--describe", "--under-min-isr-partitions", code=2)
     none = subprocess.run(command_line("topics", "--list"), capture_output=True, timeout=SECONDS)
     assert none.returncode == 2 and b"--zookeeper" in none.stderr
 
 
-def test_the_console_consumer_finds_the_brokers(broker: Any, topic: str, run: Any, connect: str, tree: Tree) -> None:
+def test_console_consumer_finds_brokers_in_zookeeper(
+    broker: Any, topic: str, run: Any, connect: str, tree: Tree
+) -> None:
     read = ("--topic", topic, "--from-beginning", "--max-messages", "2")
     unregistered = call(connect, "console-consumer", *read)
     assert unregistered.returncode == 1 and "no broker is registered" in unregistered.stderr

@@ -1,4 +1,4 @@
-"""`odradek users`: in the metadata file before the first start, in ZooKeeper, and of a running broker."""
+"""`odradek users`: in the metadata file before the first start, in ZooKeeper, and at a running broker."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def here(tmp_path: Path) -> list[str]:
     return ["--override", f"log.dirs={tmp_path / 'data'}"]
 
 
-def test_users_before_the_first_start(here: list[str]) -> None:
+def test_users_can_be_added_before_the_first_start(here: list[str]) -> None:
     assert listed(*here) == []
     output = users("add", "alice", *here, "--password-stdin", stdin=f"{SECRET}\n")
     assert output.startswith("added alice: SCRAM-SHA-256, SCRAM-SHA-512\n") and SECRET not in output
@@ -72,7 +72,7 @@ def test_users_before_the_first_start(here: list[str]) -> None:
         (["remove", "alice", "--mechanism", "SCRAM-SHA-256"], "alice has no credential for SCRAM-SHA-256"),
     ],
 )
-def test_unknown_users(here: list[str], words: list[str], text: str) -> None:
+def test_removal_of_an_unknown_user_is_an_error(here: list[str], words: list[str], text: str) -> None:
     users("add", "alice", *here, "--mechanism", "SCRAM-SHA-512", "--password-stdin", stdin="x\n")
     with pytest.raises(OdradekError, match=text):
         users(*words, *here)
@@ -90,12 +90,12 @@ def test_unknown_users(here: list[str], words: list[str], text: str) -> None:
         (["list", "--zookeeper", "h:1", "--bootstrap-server", "h:1"], "", "give one of"),
     ],
 )
-def test_wrong_usage(here: list[str], words: list[str], stdin: str, text: str) -> None:
+def test_wrong_usage_exits_with_2(here: list[str], words: list[str], stdin: str, text: str) -> None:
     done = CliRunner().invoke(command, [*words, *here], input=stdin)
     assert done.exit_code == 2 and text in done.output
 
 
-def test_a_file_that_root_makes_belongs_to_the_owner_of_its_directory(tmp_path: Path, here: list[str]) -> None:
+def test_file_created_by_root_belongs_to_the_owner_of_its_directory(tmp_path: Path, here: list[str]) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
     data = tmp_path / "data"
@@ -106,7 +106,7 @@ def test_a_file_that_root_makes_belongs_to_the_owner_of_its_directory(tmp_path: 
 
 
 @pytest.mark.live
-def test_a_password_from_a_terminal_is_typed_twice_and_not_shown(here: list[str]) -> None:
+def test_password_is_typed_twice_at_a_terminal_and_not_shown(here: list[str]) -> None:
     control, terminal = pty.openpty()
     process = subprocess.Popen(
         command_line("users", "add", "alice", *here), stdin=terminal, stdout=subprocess.PIPE, stderr=terminal,
@@ -125,7 +125,7 @@ def test_a_password_from_a_terminal_is_typed_twice_and_not_shown(here: list[str]
     assert listed(*here) == BOTH
 
 
-# -- of a running broker
+# -- at a running broker
 
 
 def signs_in(broker: Broker, user: str, secret: str, mechanism: ScramMechanism) -> bool:
@@ -153,13 +153,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.mark.live
 @pytest.mark.parametrize("mechanism", ScramMechanism)
-def test_the_first_user_signs_in(alone: Broker, mechanism: ScramMechanism) -> None:
+def test_user_added_before_the_first_start_signs_in(alone: Broker, mechanism: ScramMechanism) -> None:
     assert signs_in(alone, "first", SECRET, mechanism) and not signs_in(alone, "first", "wrong", mechanism)
     assert not signs_in(alone, "nobody", SECRET, mechanism)
 
 
 @pytest.mark.live
-def test_users_of_a_running_broker(alone: Broker) -> None:
+def test_users_are_added_changed_and_removed_at_a_running_broker(alone: Broker) -> None:
     where = ["--bootstrap-server", alone.bootstrap]
     output = users("add", "alice", *where, "--password-stdin", stdin=f"{SECRET}\r\n")
     assert f"kcat -L -b {alone.bootstrap}" in output
@@ -174,7 +174,7 @@ def test_users_of_a_running_broker(alone: Broker) -> None:
 
 
 @pytest.mark.live
-def test_users_outlive_the_controller_process(alone: Broker) -> None:
+def test_users_survive_a_kill_of_the_controller(alone: Broker) -> None:
     former = alone.pids("controller")[0]
     alone.kill_role("controller")
     alone.await_respawn("controller", former)
@@ -185,7 +185,7 @@ def test_users_outlive_the_controller_process(alone: Broker) -> None:
 
 
 @pytest.mark.live
-def test_the_file_of_a_running_broker_is_refused(alone: Broker) -> None:
+def test_metadata_file_of_a_running_broker_is_refused(alone: Broker) -> None:
     with pytest.raises(OdradekError, match="give --bootstrap-server"):
         users("list", str(alone.properties_file))
 
@@ -198,8 +198,8 @@ def test_no_password_is_visible_to_other_users(alone: Broker) -> None:
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_users_in_zookeeper(tmp_path: Path) -> None:
-    """An empty ZooKeeper, as before the first start of a cluster."""
+def test_users_can_be_added_in_an_empty_zookeeper(tmp_path: Path) -> None:
+    """As before the first start of a cluster."""
     zookeeper = ZooKeeper(tmp_path / "zookeeper").start()
     try:
         where = ["--zookeeper", f"{zookeeper.connect}/kafka"]
@@ -209,13 +209,13 @@ def test_users_in_zookeeper(tmp_path: Path) -> None:
         assert listed(*where) == listed(str(properties)) == BOTH
         tree = ZooKeeperTree(f"{zookeeper.connect}/kafka")
         assert user_store.read_credentials(tree)["alice"].keys() == set(ScramMechanism)
-        wait_until(lambda: len(tree.children("/config/changes")) == 1, 10, "brokers are told")
+        wait_until(lambda: len(tree.children("/config/changes")) == 1, 10, "a change notification for brokers")
         tree.close()
     finally:
         zookeeper.kill()
 
 
-def test_odradek_configs_takes_no_password() -> None:
+def test_configs_command_refuses_a_password() -> None:
     words = [
         "--bootstrap-server",
         "127.0.0.1:1",

@@ -23,7 +23,7 @@ def events(printed: bytes) -> list[Event]:
 
 
 def compared(printed: bytes) -> list[str]:
-    """The events with their fields in order, without what differs from run to run."""
+    """The events with their fields in order, without fields that differ between runs."""
     found = events(printed)
     for event in found:
         assert event.pop("timestamp") > 0
@@ -31,7 +31,7 @@ def compared(printed: bytes) -> list[str]:
     return [json.dumps(event) for event in found]
 
 
-def test_produced_and_consumed(run: Run, topic: str) -> None:
+def test_events_of_producer_and_consumer(run: Run, topic: str) -> None:
     sent = events(run("verifiable-producer", "--topic", topic, *SENT).stdout)
     assert [event["name"] for event in sent[-2:]] == ["shutdown_complete", "tool_data"]
     assert sent[-1]["sent"] == sent[-1]["acked"] == 3
@@ -50,8 +50,8 @@ def test_produced_and_consumed(run: Run, topic: str) -> None:
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_as_apache(run: Run, broker: Any, name: str) -> None:
-    """Each tool sends to a topic of its own and reads it; the topics' names are equally long."""
+def test_events_equal_apaches(run: Run, broker: Any, name: str) -> None:
+    """Each tool writes to and reads from its own topic; the names have the same length."""
     printed = []
     for topic in (f"{name}a", f"{name}b"):
         run("topics", "--create", "--topic", topic)
@@ -66,7 +66,7 @@ def test_as_apache(run: Run, broker: Any, name: str) -> None:
     assert printed[0] == printed[1]
 
 
-def test_failed_send_and_sigterm(run: Run, start: Any, topic: str) -> None:
+def test_failed_send_and_sigterm_are_events(run: Run, start: Any, topic: str) -> None:
     failed = events(run("verifiable-producer", "--topic", "a/b", "--max-messages", "1").stdout)[1]
     assert failed["name"] == "producer_send_error"
     assert failed["exception"] == "class org.apache.kafka.common.errors.InvalidTopicException"
@@ -79,7 +79,7 @@ def test_failed_send_and_sigterm(run: Run, start: Any, topic: str) -> None:
     assert last["name"] == "tool_data" and last["sent"] == last["acked"] > 0 and last["target_throughput"] == 50
 
 
-def test_usage(run: Run, topic: str) -> None:
+def test_wrong_usage_exits_with_2(run: Run, topic: str) -> None:
     def error(*words: str) -> bytes:
         return run("verifiable-consumer", "--topic", topic, *words, code=2).stderr
 

@@ -1,4 +1,4 @@
-"""How `--zookeeper` reads the nodes of brokers, and a file with settings."""
+"""How `--zookeeper` reads the nodes of brokers and a settings file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PROTOCOLS = {"OUT": "SASL_SSL", "IN": "SSL", "PLAINTEXT": "PLAINTEXT"}
 @pytest.mark.parametrize(
     ("protocol", "address"), [("PLAINTEXT", "p:3"), ("SSL", "[::1]:2"), ("SASL_SSL", "h:1"), ("SASL_PLAINTEXT", "h:1")]
 )
-def test_a_command_takes_the_listener_with_its_protocol(protocol: str, address: str) -> None:
+def test_command_selects_the_listener_with_its_protocol(protocol: str, address: str) -> None:
     node = znodes.decode_broker(znodes.encode_broker(ENDS, PROTOCOLS, None, 0))
     assert zookeeper._address(node, protocol) == address
 
 
 def test_brokers_properties_file_is_accepted(tmp_path: Path) -> None:
-    """Other settings are ignored, even invalid ones; unset ones have the broker's defaults."""
+    """Other settings are ignored, even invalid ones; unset ones have the defaults of the broker."""
     file = tmp_path / "server.properties"
     file.write_text("broker.id=many\nzookeeper.set.acl=true\nodradek.zookeeper.auth=digest:a:b\nlisteners=x\n")
     found = zookeeper.credentials(zookeeper.settings(str(file)))

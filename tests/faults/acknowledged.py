@@ -1,7 +1,7 @@
 """A producer that remembers acknowledged records, and a reader that expects every one of them.
 
-confluent-kafka, idempotent, acks=all, with retries: what it reports as delivered must be in the log exactly once,
-in the order of sending; what it could not deliver may be missing.
+confluent-kafka, idempotent, acks=all, with retries: a record reported as delivered must be in the log exactly once,
+in the order of sending; a record that it could not deliver may be missing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Load:
         return sum(len(rows) for rows in self.acked.values())
 
     def await_more(self, more: int = 200, seconds: float = 60) -> None:
-        """Wait until `more` further records are acknowledged: it works (again)."""
+        """Wait until `more` further records are acknowledged."""
         wanted, deadline = self.count + more, time.monotonic() + seconds
         while self.count < wanted:
             assert time.monotonic() < deadline, f"no progress: {self.failed[-3:]}\n{self.broker.log[-4000:]}"
@@ -79,15 +79,15 @@ class Load:
             self._verify_partition(partition, rows)
 
     def _verify_partition(self, partition: int, rows: list[tuple[int, int]]) -> None:
-        assert rows, f"partition {partition} got nothing"
+        assert rows, f"partition {partition} has no acknowledged record"
         found = DRIVERS["confluent-kafka"].read(self.broker.bootstrap, self.topic, partition, len(rows))
         stored = [(int(read.record.value or b""), read.offset) for read in found]
         numbers = [number for number, _ in stored]
-        assert len(set(numbers)) == len(numbers), "some are doubled"
-        assert numbers == sorted(numbers), "out of order"
+        assert len(set(numbers)) == len(numbers), "some records are duplicated"
+        assert numbers == sorted(numbers), "records are out of order"
         lost = {number for number, _ in rows} - set(numbers)
         assert not lost, f"{len(lost)} acknowledged records are lost: {sorted(lost)[:5]}"
-        assert sorted(rows) == stored, "not at the offsets that were acknowledged"
+        assert sorted(rows) == stored, "records are not at their acknowledged offsets"
 
 
 def _producer(bootstrap: str, config: dict[str, Any]) -> Any:

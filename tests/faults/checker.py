@@ -1,8 +1,8 @@
-"""Compares what producers were acknowledged with what readers find: the judge of every fault test.
+"""Compares acknowledged records with the records that readers find; fault tests use it.
 
 A record is named by (producer, partition, number); numbers rise by one for each record that a producer sends to a
-partition, and the record itself carries its name. A producer that is not idempotent sends each record once, so that
-even of its records none may be there twice; what it was not answered for may be missing, or come late.
+partition, and the record itself carries its name. A producer that is not idempotent sends each record once, so its
+records must not be duplicated either; a record without an answer may be missing, or be stored late.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Found(NamedTuple):
-    """A record as a reader got it."""
+    """A record that a reader found."""
 
     offset: int
     producer: int
@@ -22,18 +22,18 @@ class Found(NamedTuple):
     key: bytes
 
 
-Log = dict[int, list[Found]]  # partition → what was read of it, in the order of reading
+Log = dict[int, list[Found]]  # partition → its records in the order of reading
 
 
 @dataclass
 class History:
-    """What one producer did: by partition how many records were sent, and which were acknowledged at which offset."""
+    """Records that one producer sent, by partition, and the offsets of those that were acknowledged."""
 
     producer: int
     idempotent: bool
     sent: dict[int, int] = field(default_factory=dict)
     acked: dict[int, dict[int, int]] = field(default_factory=dict)  # partition → number → offset
-    refused: dict[int, set[int]] = field(default_factory=dict)  # not sent again, so must not be there
+    refused: dict[int, set[int]] = field(default_factory=dict)  # not sent again, so they must not be stored
 
     @property
     def count(self) -> int:
@@ -47,10 +47,10 @@ def key_of(producer: int, number: int) -> bytes:
 
 
 def faults(histories: list[History], log: Log, tails: list[Log], *, trimmed: bool = False) -> list[str]:
-    """Everything that is wrong, in words; [] when all promises are kept.
+    """All faults, in words; [] if there are none.
 
-    `log` was read from the start after all was done, `tails` while it went on. `trimmed`: retention has taken the
-    oldest records, so the log need not begin at offset 0.
+    `log` was read from the start after the test, `tails` during it. `trimmed`: retention has removed the oldest
+    records, so the log need not begin at offset 0.
     """
     found = list(_holes(log, trimmed))
     found += _strangers(histories, log)
@@ -72,7 +72,7 @@ def _holes(log: Log, trimmed: bool) -> Iterator[str]:
 
 
 def _strangers(histories: list[History], log: Log) -> Iterator[str]:
-    """Records that no client sent, or with other bytes than sent."""
+    """Records that no client sent, or whose bytes differ from those sent."""
     sent = {(one.producer, partition): count for one in histories for partition, count in one.sent.items()}
     for partition, rows in log.items():
         for row in rows:
@@ -105,7 +105,7 @@ def _lost(partition: int, acked: dict[int, int], mine: list[Found], start: int) 
     where = {row.number: row.offset for row in reversed(mine)}
     for number, offset in acked.items():
         if offset < start:
-            continue  # retention has taken it
+            continue  # retention has removed it
         if number not in where:
             yield f"lost: partition {partition}: record {number}, acknowledged at offset {offset}"
         elif where[number] != offset:
@@ -113,7 +113,7 @@ def _lost(partition: int, acked: dict[int, int], mine: list[Found], start: int) 
 
 
 def _order(history: History, partition: int, mine: list[Found]) -> Iterator[str]:
-    """Idempotent: number after number. Else what was acknowledged rises; the rest may have come late."""
+    """Idempotent: all numbers in order. Else only acknowledged numbers rise; the others may be stored late."""
     acked = history.acked.get(partition, {})
     counted = mine if history.idempotent else [row for row in mine if row.number in acked]
     for before, after in pairwise(counted):
@@ -124,7 +124,7 @@ def _order(history: History, partition: int, mine: list[Found]) -> Iterator[str]
 
 
 def _same(name: int, tail: Log, log: Log) -> Iterator[str]:
-    """What a reader saw while it happened is what is there: nothing skipped, nothing seen that went away."""
+    """A tail has skipped no record, and every record that it has seen is still stored."""
     for partition, seen in tail.items():
         by_offset = {row.offset: row for row in log.get(partition, [])}
         start = min(by_offset, default=0)

@@ -14,8 +14,8 @@ from .load import Client
 
 GROUP = "churn"
 _EXISTS, _UNKNOWN = 36, 3
-_TURNS = 3  # on a connection: new ones keep the acceptor busy
-_LIVES = 3  # topics that are there at a time
+_TURNS = 3  # per connection; new connections keep the acceptor busy
+_LIVES = 3  # topics that exist at a time
 
 
 class Churn(Client):
@@ -24,7 +24,7 @@ class Churn(Client):
     def __init__(self, bootstrap: str, topic: str, stem: str, pause: float = 0.05) -> None:
         super().__init__(bootstrap, 0)
         self._topic, self._stem, self._pause = topic, stem, pause
-        self.there: set[str] = set()  # made and not asked to be deleted
+        self.there: set[str] = set()  # created, and no deletion was requested
         self.gone: set[str] = set()  # deleted
         self.committed = -1  # the last commit that was acknowledged
         self._turns = 0
@@ -32,7 +32,7 @@ class Churn(Client):
     def _run(self) -> None:
         while not self._stop.is_set():
             with contextlib.suppress(OSError, EOFError), Wire(self.bootstrap, 20) as wire:
-                _find_coordinator(wire)  # which has the offsets topic made
+                _find_coordinator(wire)  # the first request creates the offsets topic
                 for _ in range(_TURNS):
                     if self._stop.is_set():
                         return
@@ -45,7 +45,7 @@ class Churn(Client):
         name = f"{self._stem}-{number}"
         if self._make(wire, name) in (0, _EXISTS):
             self.there.add(name)
-            with contextlib.suppress(AssertionError):  # no id now: the controller is away
+            with contextlib.suppress(AssertionError):  # no producer id: the controller is not running
                 identity, epoch = producer_id(wire)
                 produce(wire, name, batch([b"first"], producer=identity, epoch=epoch, sequence=0))
         if self._commit(wire, number) == 0:
@@ -83,8 +83,8 @@ class Churn(Client):
         with broker.wire() as wire:
             names = _topics(wire)
             offset = wait_until(lambda: _committed(wire, self._topic), what="the group's offset")[0]
-        found = [f"topic {name} was made and is not there" for name in self.there - names]
-        found += [f"topic {name} was deleted and is there" for name in self.gone & names]
+        found = [f"topic {name} was created and does not exist" for name in self.there - names]
+        found += [f"topic {name} was deleted and still exists" for name in self.gone & names]
         if not self.committed <= offset < self._turns:
             found.append(f"offset {self.committed} was committed, {offset} is there")
         return found

@@ -1,4 +1,4 @@
-"""System calls of a broker with `SEAM` on its path fail while the file that ODRADEK_TEST_FAULTS names says so."""
+"""Make system calls of a broker with `SEAM` on its PYTHONPATH fail, by the file that ODRADEK_TEST_FAULTS names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def fail(faults: Path, under: Path, calls: Sequence[str]) -> None:
-    """From now on `calls` fail with EIO below `under`, until `faults` is removed. The file is replaced in one step."""
+    """Make `calls` fail with EIO below `under` until `faults` is removed. A rename replaces the file atomically."""
     beside = faults.with_suffix(".new")
     beside.write_text(json.dumps({"under": str(under), "errno": errno.EIO, "calls": calls}))
     beside.rename(faults)

@@ -1,8 +1,8 @@
-"""Producers that go on whatever happens to the broker, and remember what they were promised (readers: readers.py).
+"""Producers that continue through all faults, and remember acknowledged records (readers: readers.py).
 
 Each is a thread with one raw connection at a time. A producer has up to five requests in flight. If it is idempotent
-it sends again, in order, what was not answered; else it gives that up. Both move to a new connection now and then, so
-that in the course of time every producer has met every worker.
+it resends unanswered requests in order; else it gives them up. Both move to a new connection now and then, so that in
+time every worker serves every producer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .checker import History
 from .wires import Frames
 
 IN_FLIGHT = 5
-PATIENCE_S = 30.0  # without an answer for so long, a client gives its connection up
+PATIENCE_S = 30.0  # without an answer for this long, a client drops its connection
 RETRY_S = 0.02
 MOVE_AFTER = (100, 400)
 AWAY = {3, 5, 6}  # unknown topic or partition, leader not available, not the leader: try again
@@ -44,10 +44,10 @@ class Client:
         self.bootstrap = bootstrap
         self.rng = random.Random(seed)
         self.problems: list[str] = []
-        self.patient = True  # at the end: until what is in flight is decided
-        self.longest_gap = 0.0  # between two answers on a connection that lived, while something was asked for
-        self.longest_greeting = 0.0  # until the first answer on a new connection, which the acceptor must hand over
-        self.gap_ended = self.greeting_ended = ""  # the clock's time, for the broker's log
+        self.patient = True  # at the end, wait for the answers to all requests in flight
+        self.longest_gap = 0.0  # between two answers on a connection, while a request was in flight
+        self.longest_greeting = 0.0  # until the first answer on a new connection, which the acceptor hands over
+        self.gap_ended = self.greeting_ended = ""  # wall-clock times, to find the place in the log of the broker
         self._greeted = False
         self._stop = threading.Event()
         self._frames: Frames | None = None
@@ -82,7 +82,7 @@ class Client:
         self._frames = None
 
     def _answered(self) -> None:
-        """An answer came on this connection."""
+        """Note an answer on this connection."""
         now = time.monotonic()
         waited = now - self._asked_at
         if not self._greeted and waited > self.longest_greeting:
@@ -96,11 +96,11 @@ class Client:
             self._asked_at = time.monotonic()
 
     def stop(self, seconds: float = 60) -> None:
-        """Stop once all requests in flight are decided."""
+        """Stop once all requests in flight are answered."""
         self._stop.set()
         self._thread.join(seconds)
         if self._thread.is_alive():
-            self.problems.append(f"{type(self).__name__} did not come to its end")
+            self.problems.append(f"{type(self).__name__} did not end")
 
 
 class Producer(Client):
@@ -152,7 +152,7 @@ class Producer(Client):
             raise OSError("no answer")
 
     def _moved(self) -> bool:
-        """Now and then use another connection, between two requests."""
+        """Whether it is time to use another connection; closes the present one."""
         if self._move_in > 0:
             return False
         self._move_in = self.rng.randint(*MOVE_AFTER)
@@ -160,9 +160,9 @@ class Producer(Client):
         return True
 
     def _fill(self, frames: Frames) -> None:
-        """Send a burst; what failed goes first, alone."""
+        """Send a burst; failed requests are resent first, without new ones."""
         self._again.extend([] if self._again else self._burst())
-        while self._again:  # one by one: the connection may break in between
+        while self._again:  # one at a time: the connection may break in between
             self._send(frames, self._again.popleft())
 
     def _burst(self) -> list[Request]:
@@ -214,7 +214,7 @@ class Producer(Client):
 
 
 class Hiccups(Client):
-    """How long this machine delays a thread that only writes a page: the measure of what a broker can do."""
+    """Measures how long this machine delays a thread that only writes a page; a broker cannot do better."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("", 0)
@@ -237,7 +237,7 @@ def running(clients: list[Client]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for client in clients:  # there may be no broker any more that would answer them
+        for client in clients:  # the broker may have ended and cannot answer
             client.patient = False
         raise
     finally:

@@ -1,7 +1,7 @@
-"""A power failure: the data directory as the disk has it when whatever was not synced is lost, wholly or by pages.
+"""A power failure: the data directory without what was not synced, which is lost wholly or by pages.
 
-Built from the notes of tests/faults/seam/shadow.py. SQLite syncs through C, where nothing is noted, so its files are
-taken as they are: tests/cluster sees to it that it syncs.
+Built from the records of tests/faults/seam/shadow.py. SQLite calls fsync from C, which is not recorded, so its files
+are copied as they are; tests/cluster checks that SQLite syncs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEAM = Path(__file__).parent / "seam"
 
 
 class Disk:
-    """The durable state of what lies under `root`, by the notes in `shadow`."""
+    """The durable state of the files under `root`, by the records in `shadow`."""
 
     def __init__(self, root: Path, shadow: Path) -> None:
         self.root = root
@@ -33,13 +33,13 @@ class Disk:
                 kind[path.name.split(".")[0]] = path
 
     def rebuild(self, target: Path, seed: int | None) -> None:
-        """Write it as `target`. `seed`: some of what was not synced made it to the disk nevertheless; None: nothing."""
+        """Write it to `target`. `seed`: a random part of the unsynced data reached the disk; None: none of it."""
         self._directory(self.root, target, random.Random(seed) if seed is not None else None)
-        assert (target / boot_id.FILE_NAME).read_text(), "which boot of the machine it was is not on the disk"
+        assert (target / boot_id.FILE_NAME).read_text(), "the boot id is not on the disk"
         (target / boot_id.FILE_NAME).write_text("the boot before this one\n")
 
     def durable(self, name: str) -> bytes:
-        """What would be left of a file right under `root` now; b"" if nothing."""
+        """The durable contents of a file directly under `root`; b"" if none."""
         inode = self._synced_entries(self.root, entries(str(self.root))).get(name, "")
         return self._contents[inode].read_bytes() if inode in self._contents else b""
 
@@ -74,9 +74,9 @@ class Disk:
 
 
 def _in_order(found: dict[str, str | None], now: Mapping[str, str]) -> None:
-    """A partition's first segment is made before the others, and no journal reorders what is made in one directory.
+    """The first segment of a partition is created before the others, and a journal keeps that order in a directory.
 
-    Where it is missing, that looks the same as retention.
+    A missing first segment would look like retention.
     """
     logs = [name for name in found if name.endswith(".log")]
     if any(found[name] for name in logs) and logs[0] in now:
@@ -84,7 +84,7 @@ def _in_order(found: dict[str, str | None], now: Mapping[str, str]) -> None:
 
 
 def torn(durable: bytes, now: bytes, luck: random.Random) -> bytes:
-    """`durable` with some pages of `now`, and any size between; pages between that did not make it are zeros."""
+    """`durable` with some pages of `now`, of any size between the two; missing pages are zeros."""
     size = luck.randint(min(len(durable), len(now)), max(len(durable), len(now)))
     out = bytearray(durable[:size].ljust(size, b"\0"))
     for at in range(0, size, PAGE):

@@ -1,4 +1,4 @@
-"""Readers at the end of a log, and one from its start: the checker gets what they read."""
+"""Readers at the end of a log, and one that reads it from its start, for the checker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .wires import Frames
 
 
 class Tail(Client):
-    """Reads all partitions from the start, and waits at the end for more."""
+    """Reads all partitions from the start, and waits for more at the end."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, number: int = 0) -> None:
         super().__init__(bootstrap, number)

@@ -1,4 +1,4 @@
-"""The checker finds what it must find: bad histories, each with one fault."""
+"""The checker finds the fault in each bad history."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_unanswered_record_may_be_stored_or_not() -> None:
         ({0: [*log_of(0, 1)[0], Found(2, 1, 2, b"other")]}, "stranger"),
     ],
 )
-def test_bad_logs_are_found(log: Log, fault: str) -> None:
+def test_fault_in_a_log_is_found(log: Log, fault: str) -> None:
     assert fault in kinds(faults([history(0, 1, 2)], log, []))
 
 

@@ -37,8 +37,8 @@ def skewed(fresh_broker: Any, tmp_path: Path) -> Any:
     return broker
 
 
-def janitor_looks(broker: Any, old: str) -> None:
-    """Wait until the janitor has checked every log since now, with two retention rounds."""
+def await_retention_rounds(broker: Any, old: str) -> None:
+    """Wait for two retention rounds, in which the janitor has checked every log."""
     with broker.wire() as wire:
         for _ in range(2):
             last = produce(wire, old, batch([b"x"], timestamp=1)).base_offset
@@ -48,14 +48,14 @@ def janitor_looks(broker: Any, old: str) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("whose", ["one worker's", "the coordinator's", "every process's"])
-def test_clock_jumps_in_any_process(skewed: Any, whose: str) -> None:
+def test_clients_continue_when_a_clock_jumps(skewed: Any, whose: str) -> None:
     from confluent_kafka import Consumer, Producer
 
     broker, topic = skewed, create_topic(skewed, "t")
     roles = {"one worker's": ["worker"], "the coordinator's": ["coordinator"]}
     chosen = roles.get(whose, ["worker", "coordinator", "janitor", "controller", "acceptor"])
     pids = [pid for role in chosen for pid in broker.pids(role)][: 1 if whose == "one worker's" else None]
-    # A session that a busy machine keeps, and a jump does not.
+    # Long enough for a busy machine, and shorter than the jump.
     group = {"group.id": "g", "session.timeout.ms": 30_000, "auto.offset.reset": "earliest", "log_level": 0}
     group |= {"heartbeat.interval.ms": 300, "statistics.interval.ms": 100, "stats_cb": lambda text: told.append(text)}
     told: list[str] = []
@@ -86,20 +86,20 @@ def test_clock_jumps_in_any_process(skewed: Any, whose: str) -> None:
         for number, skew in enumerate((0, HOUR_MS, 0, -HOUR_MS, 0, HOUR_MS)):
             broker.jump(pids, skew)
             exchange(2 * number)
-            goal = heartbeats() + 2  # the second is sent when the first was answered
+            goal = heartbeats() + 2  # the second is sent once the first is answered
             wait_until(lambda goal=goal: take() >= 0 and heartbeats() >= goal, 60, "a heartbeat")  # type: ignore[misc]  # a default in a lambda
-            janitor_looks(broker, old)
+            await_retention_rounds(broker, old)
             exchange(2 * number + 1)
     finally:
         consumer.close() if not lost else None
-    assert lost in ([], ["revoked"]), "the member was put out"  # closing revokes
+    assert lost in ([], ["revoked"]), "the member was removed from its group"  # closing revokes
     assert read == list(range(12))
     assert "Traceback" not in broker.log
 
 
 @pytest.mark.timeout(60)
-def test_timestamps_and_retention(skewed: Any) -> None:
-    """A record keeps the timestamp of the wrong hour; the order is that of offsets."""
+def test_records_keep_order_and_age_when_clocks_jump(skewed: Any) -> None:
+    """A record keeps the wrong timestamp, and records stay in the order of their offsets."""
     topic = create_topic(skewed, "t", message_timestamp_type="LogAppendTime")
     workers = skewed.pids("worker")
     with skewed.wire() as wire:
@@ -114,6 +114,6 @@ def test_timestamps_and_retention(skewed: Any) -> None:
         assert abs(found[1].timestamp - now - HOUR_MS) < 60_000
         assert list_offsets(wire, topic, int(now + HOUR_MS / 2)).offset == 1
         old = create_topic(skewed, "old")
-        skewed.jump(skewed.pids("janitor"), HOUR_MS)  # younger than two hours by that clock too
-        janitor_looks(skewed, old)
+        skewed.jump(skewed.pids("janitor"), HOUR_MS)  # by that clock, too, the records are younger than two hours
+        await_retention_rounds(skewed, old)
         assert len(parse(fetch(wire, topic, 0).records)) == 4

@@ -1,4 +1,4 @@
-"""The checker of compaction: it finds planted faults, and a short run of it finds none."""
+"""The compaction checker finds planted faults, and none in a short run of a broker."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_checker_reports_each_fault(written: tuple[Any, ...], found: tuple[Found
     assert not said or any(said in fault for fault in faults), faults
 
 
-def test_reader_that_does_not_reach_committed_records() -> None:
+def test_checker_reports_a_reader_that_stops_before_a_committed_record() -> None:
     faults = _ledger(OLD, NEW).differences(Reading(0, 1, [FIRST]), True)
     assert faults == ["partition 0: readers stop at 1, but 1 is committed"]
     assert (

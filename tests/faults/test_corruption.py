@@ -1,6 +1,6 @@
-"""One start on a directory in which every partition is damaged in another way: each is whole again, or offline by name.
+"""A start with every partition damaged in another way: each is repaired, or is offline and named in the log.
 
-Nothing may be skipped in silence: a partition that serves has all its records, or the log says what is missing.
+No loss is silent: an online partition has all its records, or the log says how many are missing.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ STORAGE_ERROR = 56
 
 
 def flip(path: Path, where: float) -> None:
-    """Flip one bit at that share of the file."""
+    """Flip one bit at fraction `where` of the file."""
     data = bytearray(path.read_bytes())
     data[int(len(data) * where)] ^= 0x10
     path.write_bytes(data)
 
 
 def shorten(path: Path, to: float) -> None:
-    """Cut the file to that share of its size."""
+    """Cut the file to fraction `to` of its size."""
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * to)])
 
 
 def first(directory: Path, kind: str) -> Path:
-    """The first segment's file of this kind, a sealed one."""
+    """The file of this kind of the first segment, which is sealed."""
     return sorted(directory.glob(f"*{kind}"))[0]
 
 
@@ -153,7 +153,7 @@ def test_start_repairs_every_kind_of_damage(killed: tuple[Any, str]) -> None:
 
 
 def as_expected(found: list[int] | None, left: int) -> bool:
-    """`left`: a count, -1 for offline, -2 for a clean prefix that lacks some."""
+    """`left`: a count, -1 for offline, -2 for a prefix of the records."""
     if found is None or left == -1:
         return found is None and left == -1
     return found == list(range(len(found))) and (len(found) == left if left >= 0 else len(found) < RECORDS)
@@ -161,7 +161,7 @@ def as_expected(found: list[int] | None, left: int) -> bool:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["flipped", *(pytest.param(how, marks=pytest.mark.long) for how in ("gone", "cut"))])
-def test_checkpoints_are_not_needed(killed: tuple[Any, str], how: str) -> None:
+def test_start_recovers_all_records_without_checkpoints(killed: tuple[Any, str], how: str) -> None:
     broker, topic = killed
     for name in (checkpoints.RECOVERY_POINT, checkpoints.HIGH_WATERMARK):
         path = broker.data_dir / name
@@ -173,7 +173,7 @@ def test_checkpoints_are_not_needed(killed: tuple[Any, str], how: str) -> None:
     assert how == "gone" or f"{checkpoints.RECOVERY_POINT}: ignored" in broker.log
 
 
-def spoil(path: Path) -> None:
+def overwrite(path: Path) -> None:
     """Write bytes that SQLite cannot read."""
     path.write_bytes(b"not a database at all " * 400)
 
@@ -183,15 +183,17 @@ def spoil(path: Path) -> None:
     ("name", "do", "said"),
     [
         (checkpoints.META_PROPERTIES, lambda path: path.write_text("nonsense"), "meta.properties"),
-        (FILE_NAME, spoil, "restore it from a backup, or move it away"),
+        (FILE_NAME, overwrite, "restore it from a backup, or move it away"),
         pytest.param(
             FILE_NAME, lambda path: flip(path, 0.0), "restore it from a backup, or move it away", marks=pytest.mark.long
         ),
     ],
     ids=["meta.properties", "metadata-overwritten", "metadata-flipped"],
 )
-def test_irreparable_file_is_named(killed: tuple[Any, str], name: str, do: Callable[[Path], Any], said: str) -> None:
-    """The start fails with the file's name; once the file is moved away, topics are created from the logs."""
+def test_start_names_an_irreparable_file(
+    killed: tuple[Any, str], name: str, do: Callable[[Path], Any], said: str
+) -> None:
+    """Once the file is moved away, the broker recreates the topics from the logs."""
     broker, topic = killed
     path = broker.data_dir / name
     for beside in broker.data_dir.glob(f"{name}-*"):
@@ -203,6 +205,6 @@ def test_irreparable_file_is_named(killed: tuple[Any, str], name: str, do: Calla
     path.rename(path.with_suffix(".old"))
     broker.start()
     with broker.wire() as wire:
-        assert producer_id(wire)[0] > 1_000_000 or name != FILE_NAME, "ids that are in the logs are given out again"
+        assert producer_id(wire)[0] > 1_000_000 or name != FILE_NAME, "producer ids in the logs are assigned again"
         for index in range(len(DAMAGES)):
             assert stored(wire, topic, index) == list(range(RECORDS))

@@ -1,4 +1,4 @@
-"""An index is lost or damaged while the broker runs: readers get an error for a moment, then all records."""
+"""An index is deleted or damaged while the broker runs: fetches fail for a moment, then return all records."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ RECORDS = 40
 KAFKA_STORAGE_ERROR = 56
 
 
-def lose(path: Path) -> None:
+def delete_index(path: Path) -> None:
     path.unlink()
 
 
-def spoil(path: Path) -> None:
+def corrupt_positions(path: Path) -> None:
     """Make each position wrong."""
     data = bytearray(path.read_bytes())
     for at in range(7, len(data), 8):
@@ -31,8 +31,8 @@ def spoil(path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("harm", [lose, spoil])
-def test_janitor_rebuilds_the_index(fresh_broker: Any, harm: Any) -> None:
+@pytest.mark.parametrize("harm", [delete_index, corrupt_positions])
+def test_janitor_rebuilds_a_damaged_index(fresh_broker: Any, harm: Any) -> None:
     broker = fresh_broker(odradek_workers=1)
     topic = create_topic(broker, "t", segment_bytes=5000, index_interval_bytes=300)
     with broker.wire() as wire:
@@ -49,8 +49,8 @@ def test_janitor_rebuilds_the_index(fresh_broker: Any, harm: Any) -> None:
             codes.add(part.error_code)
             return bool(part.error_code == 0 and (parse(part.records)[-1].value or b"")[:1])
 
-        wait_until(served, 60, "the index is there again")
-        assert codes == {0, KAFKA_STORAGE_ERROR}, "what was harmed was not needed: this test shows nothing"
+        wait_until(served, 60, "the index is rebuilt")
+        assert codes == {0, KAFKA_STORAGE_ERROR}, "no fetch needed the damaged index: this test shows nothing"
         assert path.read_bytes() == whole
         found = [row.value for row in parse(fetch(wire, topic, base + 5).records)]
         assert found[0] == b"%d" % (base + 5) * 150

@@ -1,4 +1,4 @@
-"""A process has no file descriptor left: it refuses requests, does not fail, and recovers."""
+"""A process without free file descriptors refuses requests, does not end, and recovers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PARTITIONS = 8
 
 
 def limit(pid: int, more: int | None) -> None:
-    """Allow a process `more` descriptors than it has; None: the former limit."""
+    """Allow a process `more` descriptors than it has open; None: as many as the hard limit."""
     _, hard = psutil.Process(pid).rlimit(resource.RLIMIT_NOFILE)
     used = max(int(name) for name in os.listdir(f"/proc/{pid}/fd")) + 1
     psutil.Process(pid).rlimit(resource.RLIMIT_NOFILE, (hard if more is None else used + more, hard))
 
 
 @pytest.mark.timeout(90)
-def test_a_worker_without_descriptors(fresh_broker: Any) -> None:
+def test_worker_recovers_from_a_lack_of_descriptors(fresh_broker: Any) -> None:
     broker = fresh_broker(odradek_workers=1)
     topic = create_topic(broker, "t", PARTITIONS)
     (pid,) = broker.pids("worker")
@@ -36,7 +36,7 @@ def test_a_worker_without_descriptors(fresh_broker: Any) -> None:
         assert produce(wire, topic, batch([b"x"]), partition=0).error_code == 0
         limit(pid, 2)
         codes = [produce(wire, topic, batch([b"x"]), partition=index).error_code for index in range(1, PARTITIONS)]
-        assert 56 in codes, "it had enough: this test shows nothing"
+        assert 56 in codes, "the worker had enough descriptors: this test shows nothing"
         assert produce(wire, topic, batch([b"x"]), partition=0).error_code == 0
         limit(pid, None)
         for index, code in enumerate(codes, 1):
@@ -48,13 +48,13 @@ def test_a_worker_without_descriptors(fresh_broker: Any) -> None:
 
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("role", ["janitor", "controller", "coordinator", "acceptor"])
-def test_other_processes_without_descriptors(fresh_broker: Any, role: str) -> None:
-    """For some seconds nothing can be opened; afterwards all works, and no log directory is offline."""
+def test_other_processes_recover_from_a_lack_of_descriptors(fresh_broker: Any, role: str) -> None:
+    """The process can open no file for some seconds; then the broker works, and no log directory is offline."""
     broker = fresh_broker(log_flush_offset_checkpoint_interval_ms=200)
     topic = create_topic(broker, "t", flush_ms=100)
     (pid,) = broker.pids(role)
     wire = broker.wire()
-    assert produce(wire, topic, batch([b"x"])).error_code == 0  # it is accepted
+    assert produce(wire, topic, batch([b"x"])).error_code == 0  # the connection is accepted
     limit(pid, 0)
     for _ in range(19):
         assert produce(wire, topic, batch([b"x"])).error_code == 0
@@ -64,7 +64,7 @@ def test_other_processes_without_descriptors(fresh_broker: Any, role: str) -> No
     except OSError:
         assert role == "acceptor"
     limit(pid, None)
-    wait_until(lambda: answers(broker.bootstrap, 2), 60, "connections are taken again")
+    wait_until(lambda: answers(broker.bootstrap, 2), 60, "connections are accepted again")
     other = create_topic(broker, "other")
     with broker.wire() as again:
         assert produce(again, other, batch([b"x"])).error_code == 0

@@ -1,4 +1,4 @@
-"""A disk fails below one of two log directories: that one goes offline, the other one is served."""
+"""The disk below one of two log directories fails: that directory goes offline, the other one is served."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class World:
         assert self.hurt and self.well
 
     def break_(self, *calls: str) -> None:
-        """From now on these system calls fail below `two`."""
+        """Make these system calls fail below `two`."""
         fail(self._faults, self.two, calls)
 
     def mend(self) -> None:
@@ -69,7 +69,7 @@ def test_failed_log_dir_goes_offline(fresh_broker: Any, tmp_path: Path, calls: t
     workers = broker.pids("worker")
     world.break_(*calls)
     if "pread" in calls:
-        for pid in workers:  # what they remember answers without the disk
+        for pid in workers:  # a new worker has no cached records and must read the disk
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: len(set(broker.pids("worker")) - set(workers)) == 2, 60, "two workers again")
         workers = broker.pids("worker")
@@ -77,8 +77,8 @@ def test_failed_log_dir_goes_offline(fresh_broker: Any, tmp_path: Path, calls: t
         wait_until(lambda: world.count(world.hurt[0]) == -1, 60, "a read fails")
     else:
         assert world.put(world.hurt[0]) == STORAGE_ERROR
-    # The others of that directory follow, without a write to them.
-    # (Of a fetch other errors are seen, too, while workers begin.)
+    # The other partitions of that directory go offline, too, without a write to them.
+    # (A produce shows it: fetches get other errors, too, while workers start.)
     wait_until(lambda: {world.put(index) for index in world.hurt} == {STORAGE_ERROR}, 60, "all are offline")
     assert [world.count(index) for index in world.hurt] == [-1] * len(world.hurt)
     assert [world.put(index) for index in world.well] == [0] * len(world.well)
@@ -97,8 +97,8 @@ def test_failed_log_dir_goes_offline(fresh_broker: Any, tmp_path: Path, calls: t
 
 
 @pytest.mark.timeout(120)
-def test_log_dir_that_fails_at_start(fresh_broker: Any, tmp_path: Path) -> None:
-    """Its partitions are offline, not empty, and nothing is created in their place."""
+def test_partitions_of_a_log_dir_that_fails_at_start_are_offline(fresh_broker: Any, tmp_path: Path) -> None:
+    """The partitions are not empty, and no new directory replaces them."""
     world = World(fresh_broker(start=False), tmp_path)
     broker = world.broker
     assert [world.put(index) for index in range(PARTITIONS)] == [0] * PARTITIONS
@@ -116,7 +116,7 @@ def test_log_dir_that_fails_at_start(fresh_broker: Any, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 def test_processes_restart_although_first_log_dir_failed(fresh_broker: Any, tmp_path: Path) -> None:
-    """Of what a single broker must have, only the controller's metadata is in it."""
+    """Of the files that a single broker needs, only the metadata database is in that directory."""
     world = World(fresh_broker(start=False), tmp_path, first="two")
     broker = world.broker
     assert [world.put(index) for index in world.well] == [0] * len(world.well)
@@ -124,8 +124,8 @@ def test_processes_restart_although_first_log_dir_failed(fresh_broker: Any, tmp_
     for role in ("worker", "worker", "acceptor", "coordinator", "janitor"):
         dead = broker.kill_role(role)
         broker.await_respawn(role, dead)
-    wait_until(lambda: _served(world), 60, "the other directory to be served")
-    assert "ended: exit code" not in broker.log, "each was started once"
+    wait_until(lambda: _served(world), 60, "the other directory is served")
+    assert "ended: exit code" not in broker.log, "a process had to be started more than once"
 
 
 def _served(world: World) -> bool:

@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def on_disk(fresh_broker: Any, tmp_path: Path) -> Iterator[Callable[..., tuple[Any, Path]]]:
-    """`on_disk(mib, **settings)`: a broker with its data on a disk of that size, and that disk's path."""
+    """`on_disk(mib, **settings)`: a broker with its data on a disk of `mib` MiB, and the path of that disk."""
     made: list[Mounts] = []
 
     def make(mib: int, **settings: Any) -> tuple[Any, Path]:
@@ -50,7 +50,7 @@ def put(wire: Any, topic: str, number: int) -> int:
 
 
 def fill(wire: Any, topic: str, first: int = 0) -> int:
-    """Produce until it is refused; the number of stored records."""
+    """Produce until the broker refuses a record; the number of stored records."""
     number = first
     while (code := put(wire, topic, number)) == 0:
         number += 1
@@ -77,14 +77,14 @@ def free(disk: Path) -> int:
 
 
 def await_reserve(disk: Path, size: int) -> None:
-    """Wait for the janitor's first look at the disk; the file is there before its blocks are."""
-    wait_until(lambda: Reserve(str(disk), 0).allocated >= size, 60, "the reserve is there")
+    """Wait until the janitor has allocated the reserve; the file exists before its blocks."""
+    wait_until(lambda: Reserve(str(disk), 0).allocated >= size, 60, "the reserve is allocated")
 
 
 @pytest.mark.smoke
 @pytest.mark.timeout(120)
-def test_disk_full_while_producing(on_disk: Callable[..., tuple[Any, Path]]) -> None:
-    """A topic can be deleted on a full disk, which is enough to continue."""
+def test_deleted_topic_frees_a_full_disk(on_disk: Callable[..., tuple[Any, Path]]) -> None:
+    """Produce is refused and fetch works, until the topic is deleted."""
     settings = {"log_segment_bytes": 3 * MIB, "log_index_interval_bytes": 4096, "odradek_disk_reserve_bytes": 4 * MIB}
     broker, disk = on_disk(40, **settings)
     await_reserve(disk, 4 * MIB)
@@ -93,19 +93,19 @@ def test_disk_full_while_producing(on_disk: Callable[..., tuple[Any, Path]]) -> 
         for number in range(80):
             assert put(wire, victim, number) == 0
         count = fill(wire, topic)
-        assert free(disk) < SIZE + 10_000, "not full: this test shows nothing"
+        assert free(disk) < SIZE + 10_000, "the disk is not full: this test shows nothing"
         assert stored(wire, topic) == list(range(count))
-        at = ("--bootstrap-server", broker.bootstrap)  # below, the reserve lends its room
+        at = ("--bootstrap-server", broker.bootstrap)  # the reserve gives these commands room
         broker.command("configs", "--alter", "--topic", topic, "--add-config", "retention.ms=-1", *at, check=True)
         broker.command("topics", "--delete", "--topic", victim, *at, check=True)
-        wait_until(lambda: put(wire, topic, count) == 0, 60, "there is room again")
+        wait_until(lambda: put(wire, topic, count) == 0, 60, "produce is accepted again")
         assert stored(wire, topic) == list(range(count + 1))
         assert broker.pids("worker"), "a worker died"
 
 
 @pytest.mark.timeout(120)
-def test_disk_full_at_start(on_disk: Callable[..., tuple[Any, Path]]) -> None:
-    """Only the reserve is left; the broker starts from it, serves reads, and writes once there is room."""
+def test_broker_starts_on_a_full_disk(on_disk: Callable[..., tuple[Any, Path]]) -> None:
+    """The broker starts from its reserve, serves fetches, and accepts produces once there is room."""
     settings = {"log_segment_bytes": 3 * MIB, "odradek_disk_reserve_bytes": 2 * MIB}
     broker, disk = on_disk(32, **settings)
     topic = create_topic(broker, "kept")
@@ -127,15 +127,15 @@ def test_disk_full_at_start(on_disk: Callable[..., tuple[Any, Path]]) -> None:
             count = len(stored(wire, topic))
     ballast.unlink()
     with broker.wire() as wire:
-        wait_until(lambda: put(wire, topic, count) == 0, 60, "it heals by itself")
+        wait_until(lambda: put(wire, topic, count) == 0, 60, "produce is accepted again")
         assert stored(wire, topic) == list(range(count + 1))
     checked = subprocess.run([*broker.prefix, *check_command(broker)], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.timeout(120)
-def test_disk_full_without_reserve(tmp_path: Path, fresh_broker: Any) -> None:
-    """A start fails with one line, the first one and each later one, and another try changes nothing."""
+def test_start_on_a_full_disk_without_reserve_fails_with_one_line(tmp_path: Path, fresh_broker: Any) -> None:
+    """The first start and later ones fail alike, and the broker starts once there is room."""
     broker = fresh_broker(start=False, odradek_disk_reserve_bytes=0)
     broker.data_dir.mkdir(parents=True)
     mounts = Mounts({broker.data_dir: 2})
@@ -165,7 +165,7 @@ def fill_up(file: Path) -> None:
 
 
 def refused(broker: Any) -> str:
-    """The first line of a failed start that is not of a logger; there is no traceback."""
+    """The error line of a failed start, which prints no traceback."""
     before = len(broker.log)
     with pytest.raises(AssertionError, match=r"ended with [13] before it was ready"):
         broker.start()
@@ -183,14 +183,14 @@ def check_command(broker: Any) -> list[str]:
 
 @pytest.mark.timeout(120)
 def test_retention_runs_before_the_disk_is_full(on_disk: Callable[..., tuple[Any, Path]]) -> None:
-    """Segments of the default size exceed the disk: they are sealed early. No produce is refused."""
+    """Segments of the default size exceed the disk, so they are rolled early. No produce is refused."""
     settings = {"odradek_retention_free_bytes": 20 * MIB, "odradek_disk_reserve_bytes": 2 * MIB}
     broker, disk = on_disk(64, **settings)
     topic = create_topic(broker, "flood")
     with broker.wire() as wire:
         for number in range(1500):  # 150 MB
-            if free(disk) < 5 * MIB:  # a janitor that is held up for a second: what counts is that it makes room
-                wait_until(lambda: free(disk) >= 5 * MIB, 60, "room is made")
+            if free(disk) < 5 * MIB:  # a busy machine may delay the janitor; the test is that it frees space
+                wait_until(lambda: free(disk) >= 5 * MIB, 60, "the janitor frees space")
             assert put(wire, topic, number) == 0, f"refused at {number} with {free(disk)} bytes free"
             time.sleep(0.004)
         last = fetch(wire, topic, 1499)
@@ -199,8 +199,8 @@ def test_retention_runs_before_the_disk_is_full(on_disk: Callable[..., tuple[Any
 
 
 @pytest.mark.timeout(60)
-def test_idempotent_producers_on_a_full_disk(on_disk: Callable[..., tuple[Any, Path]]) -> None:
-    """A refused batch is not remembered: its retry is stored once."""
+def test_batch_refused_on_a_full_disk_is_stored_once_on_retry(on_disk: Callable[..., tuple[Any, Path]]) -> None:
+    """The refused batch does not change the state of its idempotent producer."""
     broker, disk = on_disk(24, odradek_disk_reserve_bytes=MIB)
     topic = create_topic(broker, "kept")
     ballast = disk / "ballast"

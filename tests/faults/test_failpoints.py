@@ -1,7 +1,7 @@
-"""kill -9 exactly there: at every named failpoint, under load of three producers on the same partitions.
+"""SIGKILL at every named failpoint, under load of three producers on the same partitions.
 
-The points are in failpoints/points.py. Many are met in one broker's life, one after the other; at the end everything
-acknowledged must be there and the directory be whole. `ODRADEK_TEST_SEED` replays at which hit each goes off,
+The points are in failpoints/points.py. One broker goes through many points in turn; at the end it must have every
+acknowledged record, and `odradek check` must pass. `ODRADEK_TEST_SEED` replays at which hit each point fires,
 `ODRADEK_TEST_POINTS` names other points to go through.
 """
 
@@ -30,7 +30,7 @@ WORKERS = 3
 REACHED_S = 60  # the janitor has the lowest priority (nice)
 DEATHS = 10
 BY_NAME = {point.name: point for point in POINTS}
-# What `make test` goes through; `make test-long` goes through all.
+# `make test` goes through these points, `make test-long` through all.
 SHORT = (
     "append.before-write", "append.between-write-and-index", "append.after-index", "append.before-publish",
     "append.after-publish", "append.before-unlock", "append.doorbell-owed", "roll.after-snapshot", "roll.index-made",
@@ -66,7 +66,7 @@ class Drill:
         self.world.verify()
 
     def up(self) -> None:
-        """Wait until the broker and at least two workers run: without them a point may have no process."""
+        """Wait until the broker and at least two workers run, since a point needs a process."""
         if self.broker.process is None or self.broker.process.poll() is not None:
             if self.broker.process is not None:
                 self.broker.kill()
@@ -74,7 +74,7 @@ class Drill:
         wait_until(lambda: len(self.broker.pids("worker")) > 1, 30, "two workers")
 
     def reached(self, point: Point) -> None:
-        """Wait until a process has died there."""
+        """Wait until a process has died at the point."""
         try:
             wait_until(lambda: self.arming.fired(point.name), REACHED_S, fail=False)
             pid = self.arming.fired(point.name)
@@ -85,24 +85,24 @@ class Drill:
             self.arming.disarm()
 
     def load(self, point: Point) -> None:
-        """The load reaches it."""
+        """The load reaches the point."""
         hit = 1 if point.roles != ("worker",) or point.path else self.rng.randint(1, 40)
         self.arming.arm(point.name, hit)
         self.reached(point)
 
     def respawn(self, point: Point) -> None:
-        """The successor of a dead child reaches it; or the supervisor."""
+        """The successor of a killed child reaches the point, or the supervisor does."""
         role = "janitor" if point.roles[0] in ("supervisor", "fork-server") else point.roles[0]
         pids = wait_until(lambda: self.broker.pids(role), 30, f"a {role} to kill")
         self.arming.arm(point.name, point.hit)
-        with contextlib.suppress(ProcessLookupError):  # it was just starting, and reached the point itself
+        with contextlib.suppress(ProcessLookupError):  # the process was starting, and reached the point itself
             os.kill(pids[0], signal.SIGKILL)
         self.reached(point)
 
     def repair(self, point: Point) -> None:
-        """One dies between write and publish (or before its producers are noted); the next to come reaches it.
+        """A worker dies between write and publish or before the producer table; the next lock holder reaches the point.
 
-        Nobody comes if it died in a topic that was deleted just then: then another one dies.
+        No process takes the lock if the topic is being deleted: then another worker dies.
         """
         first = "append.before-producer" if "publish" in point.name else "append.between-write-and-index"
         self.arming.arm(point.name)
@@ -113,7 +113,7 @@ class Drill:
         self.reached(point)
 
     def retire(self, point: Point) -> None:
-        """A worker is scaled away and gives its connections back; the number of workers is as before after that."""
+        """A worker that `odradek scale` retires reaches the point; then the number of workers is restored."""
         self.arming.arm(point.name)
         self._scale(WORKERS - 1)
         self.reached(point)
@@ -124,7 +124,7 @@ class Drill:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def boot(self, point: Point) -> None:
-        """Kill all, tear a log's end as a power failure does, and start: the start reaches it."""
+        """Kill all, tear the end of the logs as a power failure does, and start: the start reaches the point."""
         self.broker.kill()
         for path in self.broker.data_dir.glob(f"{self.world.topic}-*"):
             _tear(max(path.glob("*.log")))
@@ -132,7 +132,7 @@ class Drill:
         self._start(point)
 
     def restart(self, point: Point) -> None:
-        """The start after a clean stop reaches it."""
+        """The start after a clean stop reaches the point."""
         self.broker.stop()
         self.arming.arm(point.name)
         self._start(point)
@@ -140,12 +140,12 @@ class Drill:
     def _start(self, point: Point) -> None:
         try:
             self.broker.start()
-        except AssertionError:  # it was the supervisor
+        except AssertionError:  # the supervisor died at the point
             assert self.arming.fired(point.name), self.broker.log[-5000:]
         self.reached(point)
 
     def stop(self, point: Point) -> None:
-        """A clean stop reaches it. A death there is no clean stop, which the next start must notice."""
+        """A clean stop reaches the point. The next start must not take a death there for a clean stop."""
         self.arming.arm(point.name)
         process = self.broker.process
         process.send_signal(signal.SIGTERM)
@@ -155,7 +155,7 @@ class Drill:
 
 def _tear(path: Path) -> None:
     """Write the start of an incomplete batch, and drop index entries that were not synced."""
-    path.with_suffix(".index").unlink(missing_ok=True)  # killed in a roll, it may have a log and no more
+    path.with_suffix(".index").unlink(missing_ok=True)  # a segment whose roll was killed may have a log only
     path.with_suffix(".timeindex").unlink(missing_ok=True)
     with path.open("ab") as log:
         log.write(b"\0" * 8 + b"\0\0\1\0" + b"torn")
@@ -172,14 +172,14 @@ def drill(fresh_broker: Any, tmp_path: Path) -> Iterator[Drill]:
     arming.disarm()
 
 
-def test_number_of_failpoints() -> None:
+def test_failpoints_are_at_least_forty_with_unique_names() -> None:
     assert len(POINTS) >= 40
     assert len({point.name for point in POINTS}) == len(POINTS)
 
 
 @pytest.mark.live
 @pytest.mark.timeout(300)
-def test_most_important_points(drill: Drill) -> None:
+def test_records_survive_kills_at_important_points(drill: Drill) -> None:
     names = os.environ.get("ODRADEK_TEST_POINTS")
     drill.go([BY_NAME[name] for name in (names.split() if names else SHORT)])
 
@@ -187,13 +187,13 @@ def test_most_important_points(drill: Drill) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("stem", sorted({point.name.partition(".")[0] for point in POINTS}))
-def test_every_point(drill: Drill, stem: str) -> None:
+def test_records_survive_kills_at_every_point(drill: Drill, stem: str) -> None:
     drill.go([point for point in POINTS if point.name.startswith(stem + ".")])
 
 
 @pytest.mark.parametrize("place", sorted({point.inside for point in POINTS if point.inside}))
-def test_functions_of_points_exist(place: str) -> None:
-    """A process never reaches a point in another function, and only the long test shows that."""
+def test_function_of_each_point_exists(place: str) -> None:
+    """A point in a renamed function is never reached, which only the long test would show."""
     module, _, name = place.partition(":")
     tree = ast.parse(inspect.getsource(importlib.import_module(f"odradek.{module}")))
     functions = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
@@ -202,8 +202,8 @@ def test_functions_of_points_exist(place: str) -> None:
 
 @pytest.mark.live
 @pytest.mark.timeout(120)
-def test_without_the_variable_nothing_is_wrapped(fresh_broker: Any) -> None:
-    """The broker itself has no failpoints: production cannot reach one."""
+def test_broker_has_no_failpoints_without_the_variable(fresh_broker: Any) -> None:
+    """The sources of the broker name no failpoint, so a production broker cannot reach one."""
     broker = fresh_broker()
     for pid in [broker.process.pid, *broker.pids("worker")]:
         environment = Path(f"/proc/{pid}/environ").read_bytes()

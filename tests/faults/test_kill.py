@@ -20,8 +20,8 @@ CHILDREN = ["worker", "acceptor", "coordinator", "janitor", "controller"]
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("role", CHILDREN)
-def test_kill_of_a_child(fresh_broker: Any, role: str) -> None:
-    """The supervisor restarts it; the producer continues."""
+def test_no_record_is_lost_when_a_child_is_killed(fresh_broker: Any, role: str) -> None:
+    """The supervisor restarts the child, and the producer continues."""
     broker = fresh_broker()
     load = Load(broker)
     load.await_more()
@@ -34,8 +34,8 @@ def test_kill_of_a_child(fresh_broker: Any, role: str) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_new_clients_during_repeated_kills_of_the_acceptor(fresh_broker: Any) -> None:
-    """It had served, so it restarts soon, without the back-off of a process that cannot start."""
+def test_new_clients_are_served_after_repeated_kills_of_the_acceptor(fresh_broker: Any) -> None:
+    """An acceptor that has served restarts without the back-off of a process that cannot start."""
     broker = fresh_broker()
     for _ in range(9):
         broker.kill_role("acceptor")
@@ -44,7 +44,7 @@ def test_new_clients_during_repeated_kills_of_the_acceptor(fresh_broker: Any) ->
 
 @pytest.mark.smoke
 @pytest.mark.timeout(180)
-def test_kill_of_all_workers_at_once(fresh_broker: Any) -> None:
+def test_no_record_is_lost_when_all_workers_are_killed(fresh_broker: Any) -> None:
     broker = fresh_broker()
     load = Load(broker)
     load.await_more()
@@ -58,8 +58,8 @@ def test_kill_of_all_workers_at_once(fresh_broker: Any) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_kill_of_the_supervisor(fresh_broker: Any) -> None:
-    """All processes die with it; the next start takes over what is left, and serves every acknowledged record."""
+def test_no_record_is_lost_when_the_supervisor_is_killed(fresh_broker: Any) -> None:
+    """All processes die with the supervisor; the next start serves every acknowledged record."""
     broker = fresh_broker()
     load = Load(broker)
     for _ in range(3):
@@ -73,10 +73,10 @@ def test_kill_of_the_supervisor(fresh_broker: Any) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_kill_with_small_segments(fresh_broker: Any) -> None:
-    """Segments roll, with index and snapshot files, while processes are killed."""
+def test_no_record_is_lost_when_processes_are_killed_during_rolls(fresh_broker: Any) -> None:
+    """Small segments roll often, with index and snapshot files, while processes are killed."""
     broker = fresh_broker(log_segment_bytes=20_000, log_index_interval_bytes=200)
-    load = Load(broker, pause=0.0005, **{"batch.size": 10_000})  # what waits for a start must fit into a segment
+    load = Load(broker, pause=0.0005, **{"batch.size": 10_000})  # a batch must fit into a segment
     for at in range(4):
         load.await_more(500)
         if at % 2:
@@ -91,15 +91,15 @@ def test_children_die_with_the_supervisor(fresh_broker: Any) -> None:
     broker = fresh_broker()
     members = family(broker.process.pid)
     assert len(members) >= 7, broker.commands()
-    broker.kill()  # asserts it
+    broker.kill()  # asserts that, too
     assert not living(members)
 
 
-def test_start_replaces_what_a_kill_left(fresh_broker: Any) -> None:
+def test_start_replaces_shared_memory_left_by_a_kill(fresh_broker: Any) -> None:
     broker = fresh_broker()
     topic = create_topic(broker)
     broker.kill()
-    assert broker.shared_memory(), "a kill leaves regions; else this test shows nothing"
+    assert broker.shared_memory(), "the kill left no shared memory: this test shows nothing"
     broker.start()
     with broker.wire() as wire:
         assert produce(wire, topic, batch([b"x"])).error_code == 0
@@ -112,7 +112,7 @@ def test_topics_survive_a_kill_of_the_controller(fresh_broker: Any) -> None:
     for _ in range(3):
         names += [create_topic(broker) for _ in range(3)]
         broker.await_respawn("controller", broker.kill_role("controller"))
-        wait_until(lambda: created(broker), 30, "topics can be made again")
+        wait_until(lambda: created(broker), 30, "topics can be created again")
     broker.restart(kill=True)
     with broker.wire() as wire:
         for name in names:
@@ -128,7 +128,7 @@ def created(broker: Any) -> bool:
     return True
 
 
-def test_producer_ids_are_never_given_twice(fresh_broker: Any) -> None:
+def test_producer_ids_stay_unique_over_kills(fresh_broker: Any) -> None:
     broker = fresh_broker()
     found: list[int] = []
     for at in range(4):
@@ -148,7 +148,7 @@ def works(broker: Any) -> None:
     """Create a topic, and write to it over several connections."""
     topic = unique("after")
     wires = [broker.wire() for _ in range(4)]
-    wait_until(lambda: made(broker, topic), 30, "a topic can be made")
+    wait_until(lambda: made(broker, topic), 30, "a topic can be created")
     for at, wire in enumerate(wires):
         assert produce(wire, topic, batch([b"x"])).base_offset == at
         wire.close()

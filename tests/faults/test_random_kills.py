@@ -20,7 +20,7 @@ pytestmark = pytest.mark.live
 
 VICTIMS = ("worker", "worker", "worker", "acceptor", "coordinator", "controller", "janitor")
 WORKERS = 3
-WHOLE = 25  # every so many kills one is the supervisor's
+WHOLE = 25  # one of this many kills is of the supervisor
 
 
 class Killer:
@@ -58,7 +58,7 @@ class Killer:
         return [role for role in order if len(self.broker.pids(role)) > (role == "worker")]
 
     def _kill_fork_server(self) -> None:
-        """Processes that die from then on are started with exec, until another fork server has imported all."""
+        """Until another fork server has imported the modules, the supervisor starts processes with exec."""
         for process in living(family(self.broker.process.pid)):
             if "fork-server" in command_words(process):
                 process.kill()
@@ -66,7 +66,7 @@ class Killer:
 
 
 def kills(fresh_broker: Any, count: int) -> None:
-    """Run `count` kills, and judge the result."""
+    """Run `count` kills, and verify the records."""
     seed = int(os.environ.get("ODRADEK_TEST_SEED", random.randrange(1 << 32)))
     count = int(os.environ.get("ODRADEK_TEST_KILLS", count))
     print(f"ODRADEK_TEST_SEED={seed} ODRADEK_TEST_KILLS={count}")
@@ -83,11 +83,11 @@ def kills(fresh_broker: Any, count: int) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_fifty_kills(fresh_broker: Any) -> None:
+def test_records_survive_fifty_kills(fresh_broker: Any) -> None:
     kills(fresh_broker, 50)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_thousand_kills(fresh_broker: Any) -> None:
+def test_records_survive_a_thousand_kills(fresh_broker: Any) -> None:
     kills(fresh_broker, 1000)

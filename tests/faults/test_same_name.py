@@ -40,8 +40,8 @@ def lines(broker: Broker, name: str) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["log end", "log start"])
-def test_kill_before_the_next_checkpoint(fresh_broker: Callable[..., Broker], moved: bool) -> None:
-    """Recovery took the former topic's log start for the new log's, and removed all records before it."""
+def test_recreated_topic_keeps_its_records_over_a_kill(fresh_broker: Callable[..., Broker], moved: bool) -> None:
+    """Checkpoints of the former topic must not apply: recovery would remove records before its log start."""
     every = {f"log_flush{which}_offset_checkpoint_interval_ms": 2000 for which in ("", "_start")}
     broker = fresh_broker(replica_high_watermark_checkpoint_interval_ms=2000, **every)
     asked(broker, "create_topics", NewTopic(NAME, 1))

@@ -20,8 +20,8 @@ def scale(broker: Any, workers: int) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_up_and_down_under_load(fresh_broker: Any) -> None:
-    """The first worker stays, and so do its connections: no error despite retries=0."""
+def test_clients_without_retries_get_no_error_while_workers_scale(fresh_broker: Any) -> None:
+    """The first worker and its connections stay, so retries=0 suffices."""
     broker = fresh_broker(odradek_workers=1)
     load = Load(broker, **{"enable.idempotence": False, "retries": 0})
     load.await_more()
@@ -34,8 +34,8 @@ def test_up_and_down_under_load(fresh_broker: Any) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_a_retired_worker_drains(fresh_broker: Any) -> None:
-    """Clients of a retired worker reconnect; those that retry lose and double nothing."""
+def test_retired_worker_loses_and_duplicates_no_record(fresh_broker: Any) -> None:
+    """Clients of a retired worker reconnect and retry."""
     broker = fresh_broker(odradek_workers=4)
     loads = [Load(broker) for _ in range(4)]
     for workers in (1, 4, 2):

@@ -1,4 +1,4 @@
-"""`/dev/shm` without room: a clear error, never SIGBUS."""
+"""A full `/dev/shm` causes a clear error, never SIGBUS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHM = Path("/dev/shm")
 
 @pytest.fixture
 def in_shm(fresh_broker: Any) -> Iterator[Callable[..., tuple[Any, Path]]]:
-    """`in_shm(mib)`: a broker that is not started yet and has a /dev/shm of that size, and that as seen from here."""
+    """`in_shm(mib)`: a broker, not yet started, with its own /dev/shm of `mib` MiB, and the path of that from here."""
     made: list[Mounts] = []
 
     def make(mib: int, **config: Any) -> tuple[Any, Path]:
@@ -47,7 +47,7 @@ def fill(path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_at_start(in_shm: Callable[..., tuple[Any, Path]]) -> None:
+def test_start_without_room_in_shm_fails_with_a_clear_error(in_shm: Callable[..., tuple[Any, Path]]) -> None:
     broker, shm = in_shm(1)
     with pytest.raises(AssertionError, match="ended with 3"):  # FATAL_BOOT; SIGBUS would be -7
         broker.start()
@@ -57,8 +57,8 @@ def test_at_start(in_shm: Callable[..., tuple[Any, Path]]) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_while_running(in_shm: Callable[..., tuple[Any, Path]]) -> None:
-    """Requests that need more memory are refused, the others are served, no process dies; freed memory ends it."""
+def test_full_shm_refuses_requests_and_ends_no_process(in_shm: Callable[..., tuple[Any, Path]]) -> None:
+    """Only requests that need more memory are refused, until memory is free again."""
     often = {"producer_id_expiration_check_interval_ms": 100, "producer_id_expiration_ms": 1000}
     broker, shm = in_shm(32, **often)
     broker.start()
@@ -75,20 +75,20 @@ def test_while_running(in_shm: Callable[..., tuple[Any, Path]]) -> None:
         fill(shm / "ballast")
         first = batch([b"x"], producer=identity, epoch=epoch, sequence=0)
         refused = produce(wire, counted, first).error_code
-        assert refused != 0, "there was room: this test shows nothing"
-        assert list_offsets(wire, counted, -1).offset == 0, "it was stored all the same"
+        assert refused != 0, "/dev/shm was not full: this test shows nothing"
+        assert list_offsets(wire, counted, -1).offset == 0, "the refused batch was stored"
         for _ in range(3):
             assert produce(wire, plain, batch([b"x"])).error_code == 0
         wait_until(lambda: f"{idle}-0: [Errno 28] /dev/shm" in broker.log, 60, "the janitor's turn")
-        fill(shm / "more")  # what the janitor has freed
+        fill(shm / "more")  # the space that the janitor has freed
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         asked = admin.create_topics([NewTopic("late", 1, 1)])["late"]
-        wait_until(lambda: "cannot publish the metadata" in broker.log, 60, "a change that cannot be published")
+        wait_until(lambda: "cannot publish the metadata" in broker.log, 60, "a change that is not published")
         assert not asked.done()
         assert {role: broker.pids(role) for role in before} == before
         for ballast in ("ballast", "more"):
             (shm / ballast).unlink()
-        wait_until(lambda: produce(wire, counted, first).error_code == 0, 60, "it heals")
+        wait_until(lambda: produce(wire, counted, first).error_code == 0, 60, "produce is accepted again")
         assert list_offsets(wire, counted, -1).offset == 1
     assert asked.result(60) is None
     create_topic(broker, "later")

@@ -1,4 +1,4 @@
-"""A clean stop: acknowledged records are there, the marker says clean, nothing is left behind."""
+"""A clean stop keeps acknowledged records, writes the clean-shutdown marker, and leaves no shared memory."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_a_clean_stop_leaves_the_marker(fresh_broker: Any) -> None:
     with broker.wire() as wire:
         for at in range(10):
             assert produce(wire, topic, batch([b"%d" % at])).error_code == 0
-    assert not (broker.data_dir / MARKER).exists(), "only a stopped broker is cleanly shut down"
+    assert not (broker.data_dir / MARKER).exists(), "a running broker has a clean-shutdown marker"
     broker.stop()
     marker = (broker.data_dir / MARKER).read_text()
     assert json.loads(marker)["version"] == 0
     checkpoint = (broker.data_dir / "recovery-point-offset-checkpoint").read_text().split("\n")
-    assert f"{topic} 0 10" in checkpoint, "all of it is flushed"
+    assert f"{topic} 0 10" in checkpoint, "not all records are flushed"
     broker.start()
     assert not (broker.data_dir / MARKER).exists()
     with broker.wire() as wire:
@@ -45,8 +45,8 @@ def test_a_kill_leaves_no_marker(fresh_broker: Any) -> None:
     assert not (broker.data_dir / MARKER).exists()
 
 
-def test_stop_under_load(fresh_broker: Any) -> None:
-    """A producer that retries sees nothing worse than a broker that was away for a moment."""
+def test_no_record_is_lost_by_restarts_under_load(fresh_broker: Any) -> None:
+    """A producer that retries only sees a broker that is unavailable for a moment."""
     broker = fresh_broker()
     load = Load(broker)
     for _ in range(3):
@@ -56,8 +56,7 @@ def test_stop_under_load(fresh_broker: Any) -> None:
     load.verify()
 
 
-def test_stop_answers_what_waits(fresh_broker: Any) -> None:
-    """A delayed fetch does not hold up the stop."""
+def test_delayed_fetch_does_not_delay_the_stop(fresh_broker: Any) -> None:
     broker = fresh_broker()
     topic = create_topic(broker)
     wire = broker.wire(90)
@@ -67,7 +66,7 @@ def test_stop_answers_what_waits(fresh_broker: Any) -> None:
 
 
 def test_interrupt_is_a_clean_stop(fresh_broker: Any) -> None:
-    """Ctrl-C goes to the whole foreground group: every process gets SIGINT at once."""
+    """Ctrl-C sends SIGINT to every process of the foreground group."""
     broker = fresh_broker()
     create_topic(broker)
     members = family(broker.process.pid)
@@ -79,7 +78,7 @@ def test_interrupt_is_a_clean_stop(fresh_broker: Any) -> None:
     assert not broker.shared_memory()
 
 
-def test_terminated_as_soon_as_there_is_something_to_leave_behind(fresh_broker: Any) -> None:
+def test_stop_early_in_the_start_leaves_nothing_behind(fresh_broker: Any) -> None:
     broker = fresh_broker(start=False)
     for _ in range(3):
         broker.launch()
@@ -94,10 +93,10 @@ def test_a_second_broker_on_the_same_data_is_refused(fresh_broker: Any) -> None:
     assert done.returncode not in (0, None)
     assert len((done.stdout + done.stderr).strip().splitlines()) <= 3, done.stderr
     with broker.wire() as wire:
-        assert wire.api_versions(), "the first goes on"
+        assert wire.api_versions(), "the first broker no longer answers"
 
 
-def test_start_stop_start(fresh_broker: Any) -> None:
+def test_offsets_continue_over_stops_and_kills(fresh_broker: Any) -> None:
     broker = fresh_broker()
     topic = create_topic(broker, partitions=5)
     for at in range(4):
@@ -108,8 +107,8 @@ def test_start_stop_start(fresh_broker: Any) -> None:
     assert "Traceback" not in broker.log, broker.log[-4000:]
 
 
-def test_recovery_says_so(fresh_broker: Any) -> None:
-    """After a kill the log says that partitions are recovered; the answer is the same as before."""
+def test_all_partitions_are_recovered_after_a_kill(fresh_broker: Any) -> None:
+    """Fetches return the same records as before the kill."""
     broker = fresh_broker()
     topic = create_topic(broker, partitions=20)
     with broker.wire() as wire:

@@ -1,4 +1,4 @@
-"""SIGSTOP of any process, also inside a partition's lock: the others go on within two seconds."""
+"""SIGSTOP of any process, also while it holds a partition lock: the others continue within two seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.live
 
 WORKERS = 3
 ROLES = ("worker", "acceptor", "coordinator", "controller", "janitor")
-# Each inside the lock of a partition that all producers write to.
+# Each while the process holds the lock of a partition that all producers write to.
 IN_THE_LOCK = ("append.locked", "append.between-write-and-index", "append.before-publish", "roll.log-made")
 
 
@@ -39,19 +39,19 @@ def world(fresh_broker: Any, tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.timeout(240)
-def test_one_after_the_other(world: World) -> None:
+def test_load_continues_when_each_process_is_stopped(world: World) -> None:
     each_stopped(world, 3)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_for_half_a_minute(world: World) -> None:
-    """The others are ended long before; the supervisor is stopped for so long."""
+def test_load_continues_while_the_supervisor_is_stopped_for_half_a_minute(world: World) -> None:
+    """The supervisor ends other stopped processes sooner; only it stays stopped that long."""
     each_stopped(world, 30)
 
 
 def each_stopped(world: World, seconds: float) -> None:
-    """A process of each kind, one in each place within the lock, and the supervisor for `seconds`."""
+    """Stop a process of each role, one at each place in the lock, and the supervisor for `seconds`."""
     for role in ROLES:
         pid = world.broker.pids(role)[0]
         os.kill(pid, signal.SIGSTOP)
@@ -68,14 +68,14 @@ def each_stopped(world: World, seconds: float) -> None:
 
 
 def replaced(world: World, role: str, pid: int) -> None:
-    """Process `pid` is ended, and another one is there."""
+    """Wait until process `pid` has ended and another one has replaced it."""
     wait_until(lambda: not psutil.pid_exists(pid), 60, f"the stopped {role} is ended")
     await_role(world.broker, role, WORKERS if role == "worker" else 1)
     world.await_more()
 
 
 def supervisor_stopped(world: World, seconds: float) -> None:
-    """Who is served goes on; nothing is started again until it goes on itself."""
+    """The load continues; the supervisor starts a dead process again once it continues itself."""
     process = world.broker.process
     os.kill(process.pid, signal.SIGSTOP)
     deadline = time.monotonic() + seconds
@@ -87,13 +87,13 @@ def supervisor_stopped(world: World, seconds: float) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_it_can_be_turned_off(fresh_broker: Any) -> None:
-    """Who stops processes on purpose says so; then they are left alone."""
+def test_stopped_process_is_left_alone_if_the_setting_is_off(fresh_broker: Any) -> None:
+    """`odradek.stopped.kill.ms=-1` is for operators who stop processes on purpose."""
     broker = fresh_broker(odradek_stopped_kill_ms=-1)
     pid = broker.pids("janitor")[0]
     os.kill(pid, signal.SIGSTOP)
     stopped = lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED  # noqa: E731
-    wait_until(stopped, 60, "it stops")  # not while it waits for the disk
-    await_turns(broker.process.pid, 20)  # of the supervisor, which looks at its processes in nearly each
+    wait_until(stopped, 60, "the janitor is stopped")  # a process that waits for the disk stops later
+    await_turns(broker.process.pid, 20)  # the supervisor checks its processes in nearly every turn
     assert stopped()
     os.kill(pid, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Power fails: what was not synced is gone, or there in part. flush.messages=1 keeps its word; the rest is a prefix."""
+"""Power fails and unsynced data is lost, wholly or in part: a topic with flush.messages=1 loses no record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUNDS = 120
 
 
 def loaded(fresh_broker: Any, tmp_path: Path) -> tuple[Any, dict[str, int]]:
-    """A broker whose fsyncs are noted in `shadow`, and how many records each topic acknowledged."""
+    """A broker whose fsyncs are recorded in `shadow`, and the number of acknowledged records by topic."""
     shadow = tmp_path / "shadow"
     shadow.mkdir()
     settings = {"log_flush_offset_checkpoint_interval_ms": 300, "replica_high_watermark_checkpoint_interval_ms": 300}
@@ -36,20 +36,20 @@ def loaded(fresh_broker: Any, tmp_path: Path) -> tuple[Any, dict[str, int]]:
     acked = {kept: load(broker, kept), lazy: load(broker, lazy)}
     wait_until(lambda: seen(broker, shadow).get((lazy, 0)) == ROUNDS, 60, "the high watermarks are on the disk")
     disk = Disk(broker.data_dir, shadow)
-    wait_until(lambda: disk.durable(boot_id.FILE_NAME), 60, "the note of the boot is on the disk")
+    wait_until(lambda: disk.durable(boot_id.FILE_NAME), 60, "the boot id is on the disk")
     return broker, acked
 
 
 @pytest.fixture
 def failed(fresh_broker: Any, tmp_path: Path) -> tuple[Any, Disk, dict[str, int]]:
-    """One that was killed, and the disk under it."""
+    """A killed broker, and the disk under it."""
     broker, acked = loaded(fresh_broker, tmp_path)
     broker.kill()
     return broker, Disk(broker.data_dir, tmp_path / "shadow"), acked
 
 
 def seen(broker: Any, shadow: Path) -> dict[tuple[str, int], int]:
-    """What the checkpoint of high watermarks says, once it would survive: it has its name before that is synced."""
+    """The checkpointed high watermarks; {} until the checkpoint is durable, which is later than its rename."""
     path = broker.data_dir / checkpoints.HIGH_WATERMARK
     if not path.exists() or Disk(broker.data_dir, shadow).durable(path.name) != path.read_bytes():
         return {}
@@ -57,7 +57,7 @@ def seen(broker: Any, shadow: Path) -> dict[tuple[str, int], int]:
 
 
 def load(broker: Any, topic: str) -> int:
-    """Idempotent records one by one and some rolls; how many are acknowledged."""
+    """Produce idempotent records one by one, over some rolls; the number of acknowledged records."""
     with broker.wire() as wire:
         identity, epoch = producer_id(wire)
         for number in range(ROUNDS):
@@ -80,7 +80,7 @@ def stored(broker: Any, topic: str) -> list[int]:
 
 
 def after(broker: Any, disk: Disk, seed: int | None, kept: str, lazy: str, acked: dict[str, int]) -> int:
-    """Bring the broker up on what the disk had; how many of the lazy topic's records there are."""
+    """Start the broker on the durable data; the number of records left in the lazy topic."""
     original = broker.data_dir.with_name("original")
     shutil.move(broker.data_dir, original)
     disk.root = original
@@ -88,9 +88,9 @@ def after(broker: Any, disk: Disk, seed: int | None, kept: str, lazy: str, acked
     broker.env.pop("ODRADEK_TEST_SHADOW", None)
     try:
         broker.start()
-        assert stored(broker, kept) == list(range(acked[kept])), f"seed {seed}: lost what was promised"
+        assert stored(broker, kept) == list(range(acked[kept])), f"seed {seed}: a flushed record is lost"
         left = stored(broker, lazy)
-        assert left == list(range(len(left))), f"seed {seed}: not a prefix"
+        assert left == list(range(len(left))), f"seed {seed}: the records left are not a prefix"
         broker.stop()
         assert not list(check(broker.data_dir))
         return len(left)
@@ -100,11 +100,11 @@ def after(broker: Any, disk: Disk, seed: int | None, kept: str, lazy: str, acked
 
 
 @pytest.mark.timeout(180)
-def test_what_was_promised_survives(failed: tuple[Any, Disk, dict[str, int]]) -> None:
+def test_flushed_records_survive_a_power_failure(failed: tuple[Any, Disk, dict[str, int]]) -> None:
     broker, disk, acked = failed
     kept, lazy = acked
     left = after(broker, disk, None, kept, lazy, acked)
-    assert left < acked[lazy], "the seam lost nothing: this test shows nothing"
+    assert left < acked[lazy], "no record was lost: this test shows nothing"
     assert f"{lazy}-0 ends at offset {left}, but its checkpoints say" in broker.log
     for seed in range(2):
         after(broker, disk, seed, kept, lazy, acked)
@@ -112,7 +112,7 @@ def test_what_was_promised_survives(failed: tuple[Any, Disk, dict[str, int]]) ->
 
 @pytest.mark.timeout(180)
 def test_a_clean_stop_leaves_nothing_unsynced(fresh_broker: Any, tmp_path: Path) -> None:
-    """The mark says that nothing need be looked at."""
+    """The clean-shutdown marker makes the next start skip recovery."""
     broker, acked = loaded(fresh_broker, tmp_path)
     broker.stop()
     Disk(broker.data_dir, tmp_path / "shadow").rebuild(tmp_path / "durable", None)
@@ -130,7 +130,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_whatever_part_of_it_reached_the_disk(failed: tuple[Any, Disk, dict[str, int]]) -> None:
+def test_flushed_records_survive_whatever_unsynced_part_is_lost(failed: tuple[Any, Disk, dict[str, int]]) -> None:
     broker, disk, acked = failed
     kept, lazy = acked
     for seed in range(100, 140):

@@ -1,4 +1,4 @@
-"""Transactions one after the other, each over two partitions: of each either all is to be read, or nothing."""
+"""Successive transactions over two partitions: read_committed must return all records of one, or none."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PAUSE_S = 0.05
 
 
 class Transactor(Client):
-    """One transactional producer. After a crash it starts again with its id, which aborts its open transaction."""
+    """One transactional producer. After a crash it calls InitProducerId again, which aborts the open one."""
 
     def __init__(self, bootstrap: str, topic: str, number: int = 0) -> None:
         super().__init__(bootstrap, number)
-        self.decided: dict[bytes, bool] = {}  # acknowledged: committed or aborted
+        self.decided: dict[bytes, bool] = {}  # value → committed, of acknowledged EndTxn requests
         self._topic, self._name = topic, unique("transactor")
         self._turns = 0
 
@@ -32,7 +32,7 @@ class Transactor(Client):
     def _session(self, raw: Raw) -> None:
         turn = 0
         while not self._stop.is_set():
-            self._turns += 1  # also when it fails: another try is another transaction
+            self._turns += 1  # also on a failure: a retry is a new transaction
             self._transaction(raw, b"%d" % self._turns, turn)
             turn += 1
             time.sleep(PAUSE_S)
@@ -41,13 +41,13 @@ class Transactor(Client):
         commit = self.rng.random() < 0.7
         assert raw.add(self._topic, *PARTITIONS) == [0, 0]
         for partition in PARTITIONS:
-            raw.sequence = turn  # each partition counts for itself
+            raw.sequence = turn  # sequences are per partition
             assert not raw.write(self._topic, value, partition=partition).error_code
         if raw.end(commit) == 0:
             self.decided[value] = commit
 
     def faults(self, broker: Any) -> list[str]:
-        """Promises that were not kept, once it has stopped."""
+        """Transactions that were not atomic or not as acknowledged; call it after `stop`."""
         with broker.wire(60) as wire:
             Raw(wire, self._name)  # its last transaction may be open
         found = [read(broker, self._topic, "read_committed", partition) for partition in PARTITIONS]
@@ -58,5 +58,5 @@ class Transactor(Client):
                 faults.append(f"transaction: {value!r}, committed {committed}, is read: {value in seen[0]}")
         for values in found:
             if list(map(int, values)) != sorted(set(map(int, values))):
-                faults.append("transaction: records are doubled or out of order")
-        return faults if self.decided else [*faults, "transaction: none was ever ended"]
+                faults.append("transaction: records are duplicated or out of order")
+        return faults if self.decided else [*faults, "transaction: none was completed"]

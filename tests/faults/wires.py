@@ -1,4 +1,4 @@
-"""The few requests that fault tests send by the thousand, built by hand: Produce v7, Fetch v4, InitProducerId v0."""
+"""Hand-built requests that fault tests send by the thousand: Produce v7, Fetch v4, InitProducerId v0."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 
 
 def record_batch(producer: int, first: int, count: int, identity: tuple[int, int] | None) -> bytes:
-    """`count` records from number `first` on; with `identity` (producer id, epoch) their sequences as well."""
+    """`count` records from number `first` on; with `identity` (producer id, epoch), an idempotent batch."""
     named: dict[str, Any] = {"producer": identity[0], "epoch": identity[1], "sequence": first} if identity else {}
     named["timestamp"] = time.time_ns() // 1_000_000
     values = [b"%d %d" % (producer, number) + b"." * 50 for number in range(first, first + count)]
@@ -59,7 +59,7 @@ def init_producer_id(correlation: int) -> bytes:
 
 
 def producer_identity(frame: bytes) -> tuple[int, int] | None:
-    """(producer id, epoch), None when none was given."""
+    """(producer id, epoch), None on an error."""
     _, _, error, producer, epoch = struct.unpack_from(">iihqh", frame)
     return None if error else (producer, epoch)
 
@@ -117,7 +117,7 @@ def _records(data: bytes, at: int, base: int, count: int, least: int) -> Iterato
 
 
 class Frames:
-    """A connection that sends whole requests and hands out whole answers as they come."""
+    """A connection that sends whole requests and returns whole answers as they arrive."""
 
     def __init__(self, bootstrap: str, timeout: float = 5) -> None:
         host, port = bootstrap.rsplit(":", 1)
@@ -126,11 +126,11 @@ class Frames:
         self._data = bytearray()
 
     def send(self, request: bytes) -> None:
-        """OSError when the connection is gone."""
+        """Send a request; OSError when the connection is closed."""
         self.socket.sendall(request)
 
     def take(self, seconds: float) -> Iterator[bytes]:
-        """The answers that are there, after a wait of up to `seconds` for the first; OSError or EOFError at the end."""
+        """The available answers, after up to `seconds` for the first; OSError or EOFError if it is closed."""
         if not readable(self.socket, seconds):
             return
         data = self.socket.recv(1 << 20)

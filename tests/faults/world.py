@@ -22,11 +22,11 @@ from .transactor import Transactor
 
 PARTITIONS = 3
 STALL_S = 2.0
-HOPS = 5  # threads and processes, each of which may have to wait for a processor, between a death and an answer
+HOPS = 5  # threads and processes between a crash and an answer, each of which may wait for a CPU
 SMALL_SEGMENTS = {"segment_bytes": 60_000, "index_interval_bytes": 1000}
 
 
-# What keeps the janitor and the workers' fsync busy.
+# Topics that keep the janitor and the workers' fsync busy.
 SIDES: dict[str, dict[str, Any]] = {
     "retained": {"retention_bytes": 30_000, "segment_bytes": 10_000, "file_delete_delay_ms": 300},
     "synced": {"flush_messages": 1},
@@ -49,7 +49,7 @@ BUSY = {
 
 
 class World:
-    """The load on one broker; `verify` stops it and judges. `sides`: with what keeps every process busy."""
+    """The load on one broker; `verify` checks the result. `sides`: add load that keeps every process busy."""
 
     def __init__(self, broker: Any, *, pause: float = 0.02, sides: bool = False) -> None:
         self.broker = broker
@@ -66,7 +66,7 @@ class World:
         return Producer(self.broker.bootstrap, topic, 1, number, idempotent=name == "synced", pause=0.05)
 
     def _owners(self) -> list[Churn | Transactor]:
-        """What gives the controller and the coordinator work."""
+        """Clients that keep the controller and the coordinator busy."""
         bootstrap = self.broker.bootstrap
         transactions = create_topic(self.broker, "transactions", 2, **SMALL_SEGMENTS)
         return [Churn(bootstrap, self.topic, unique("churn")), Transactor(bootstrap, transactions)]
@@ -80,20 +80,20 @@ class World:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Load over the block."""
+        """Run the load during the block."""
         with load.running(self.clients):
             self.await_more()
             wait_until(self._spread, 60, "every worker serves producers")
             yield
 
     def _spread(self) -> bool:
-        """The producers' connections move now and then, so that all workers write to the same partitions."""
+        """Whether every worker has served a produce request; producers change connections now and then."""
         table = Shared.attach(shm_prefix(self.broker.data_dir)).processes
         workers = range(roles.FIRST_WORKER, roles.FIRST_WORKER + self.broker.properties["odradek.workers"])
         return all(table.get(role, "produce_requests") for role in workers)
 
     def stop(self) -> None:
-        """End the load; what is in flight is decided first."""
+        """Stop the load once the requests in flight are answered."""
         for client in self.clients:
             client.stop()
 
@@ -108,20 +108,20 @@ class World:
 
     @property
     def problems(self) -> list[str]:
-        """What clients met that they must never meet."""
+        """Answers that clients must never get."""
         return [problem for client in self.clients for problem in client.problems]
 
     def longest_gap(self) -> float:
-        """Seconds that a client waited at most for the next answer on a connection that lived.
+        """The longest wait in seconds for the next answer on an open connection.
 
-        Not those whose answers wait for the disk, which may be slow.
+        Without clients whose answers wait for the disk, which may be slow.
         """
         return max(client.longest_gap for client in [*self.producers, *self.tails])
 
     def within(self, seconds: float) -> None:
-        """No client whose own connection lived waited for longer; what the machine held everyone up is not counted.
+        """Assert that no client on an open connection waited longer, apart from the delays of the machine itself.
 
-        That others are not held up has no other measure than how long they wait.
+        Only the waiting time shows that a fault does not block other clients.
         """
         gap, hiccup = self.longest_gap(), self.hiccups.longest
         clients = [*self.producers, *self.tails]
@@ -130,10 +130,10 @@ class World:
         print(f"longest gap {gap:.2f} s (until {until}), on a new connection {greeting:.2f} s (until {greeted})")
         print(f"the machine's own hiccups {hiccup:.2f} s")
         allowed = seconds + HOPS * hiccup
-        assert gap < allowed, f"a client of a living process waited {gap:.2f} s\n{self.broker.log[-4000:]}"
+        assert gap < allowed, f"a client of a running process waited {gap:.2f} s\n{self.broker.log[-4000:]}"
 
     def verify(self) -> None:
-        """After `running`: all promises are kept, and the directory passes `odradek check`."""
+        """After `running`: the checker finds no fault, and the directory passes `odradek check`."""
         assert not self.problems, f"{self.problems[:5]}\n{self.broker.log[-4000:]}"
         log = everything(self.broker, self.topic)
         found = faults([one.history for one in self.producers], log, [tail.log for tail in self.tails])
@@ -141,7 +141,7 @@ class World:
         found += [fault for owner in self.owners for fault in owner.faults(self.broker)]
         assert not found, "\n".join([f"{len(found)} faults", *found[:10], self.broker.log[-6000:]])
         for tail in self.tails:
-            assert any(tail.log.values()), "a reader that saw nothing proves nothing"
+            assert any(tail.log.values()), "a reader that saw no record proves nothing"
         self.broker.stop()
         checked(self.broker)
         self.broker.start()
@@ -155,7 +155,7 @@ def _side_faults(broker: Any, name: str, side: Producer) -> list[str]:
 
 
 def _compacted_faults(side: Producer, rows: list[Found]) -> list[str]:
-    """Of each key the last acknowledged record, or a later one, is the last that is there."""
+    """The last record of each key is its last acknowledged record or a later one."""
     last = {row.key: row.number for row in rows}
     wanted = {key_of(side.history.producer, number): number for number in sorted(side.history.acked[0])}
     found = [
@@ -180,11 +180,11 @@ def _offset(wire: Any, topic: str, partition: int, timestamp: int) -> tuple[int]
 
 
 def checked(broker: Any) -> None:
-    """`odradek check` finds nothing; the broker is stopped."""
+    """Assert that `odradek check` finds no fault; the broker must be stopped."""
     done = broker.command("check", str(broker.data_dir))
     assert done.returncode == 0, f"odradek check: {done.stdout[-3000:]}{done.stderr[-2000:]}\n{broker.log[-3000:]}"
 
 
 def await_role(broker: Any, role: str, count: int, seconds: float = 30) -> None:
-    """Wait until `count` processes of `role` run again, whichever."""
+    """Wait until any `count` processes of `role` run again."""
     wait_until(lambda: len(broker.pids(role)) >= count, seconds, f"{count} {role} again")

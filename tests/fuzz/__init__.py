@@ -1,1 +1,1 @@
-"""Bad input against a live broker: a clear error for its sender, and no effect on other clients."""
+"""Bad input to a live broker causes a clear error for its sender, and does not affect other clients."""

@@ -1,7 +1,7 @@
-"""A client that does nothing wrong, on connections to every worker, while others misbehave.
+"""A well-behaved client with connections to every worker, while other clients misbehave.
 
-It produces numbered records with acks=all and reads each back at once; every answer must be right, and at the end all
-that was acknowledged must be there.
+It produces numbered records with acks=all and reads each back at once; every answer must be correct, and at the end
+every acknowledged record must be there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..clients.raw.calls import fetch, produce
 from ..harness.broker import Broker
 from .watch import Watch
 
-CONNECTIONS = 6  # the acceptor shares them out among the workers
+CONNECTIONS = 6  # the acceptor distributes them over the workers
 
 
 class BackgroundClient:
@@ -41,7 +41,7 @@ class BackgroundClient:
             while not self._stop.is_set():
                 self._once()
                 time.sleep(self._pause)
-        except BaseException as error:  # the test's thread raises it
+        except BaseException as error:  # `check` raises it in the thread of the test
             self._error = error
 
     def _once(self) -> None:
@@ -54,12 +54,12 @@ class BackgroundClient:
         assert (answer.error_code, values) == (0, [b"%d" % number]), (answer, values)
 
     def check(self) -> None:
-        """Raise what went wrong so far."""
+        """Raise the error of the client, if any."""
         if self._error is not None:
-            raise AssertionError(f"a background client had trouble after {self.acked} records") from self._error
+            raise AssertionError(f"a background client failed after {self.acked} records") from self._error
 
     def await_more(self, more: int = 20, seconds: float = 60) -> None:
-        """It is served now."""
+        """Wait until `more` further records are acknowledged."""
         wanted, deadline = self.acked + more, time.monotonic() + seconds
         while self.acked < wanted:
             self.check()
@@ -87,7 +87,7 @@ class BackgroundClient:
 def broker_with_client(
     folder: Path, patience: float = 30, **settings: Any
 ) -> Iterator[tuple[Broker, BackgroundClient]]:
-    """A broker with a client that must not suffer from what is done over the block; looked at when it ends.
+    """A broker and a background client, which the block must not affect; both are checked at its end.
 
     `patience`: seconds in which each of its requests must be answered.
     """

@@ -1,7 +1,7 @@
-"""Group members that do nothing wrong while others misbehave: none of their requests may fail.
+"""Well-behaved group members while other clients misbehave: none of their requests may fail.
 
-One group for each partition of `__consumer_offsets`, each with one member that heartbeats, produces a record, reads it,
-and commits and fetches its offset, in the generation in which it began.
+One group for each partition of `__consumer_offsets`, each with one member that sends heartbeats, produces a record,
+reads it, and commits and fetches its offset, always in its first generation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..clients.raw.batches import batch, parse
 from ..clients.raw.calls import fetch, produce
 from ..harness.wire import Wire
 
-SESSION_MS = 1_800_000  # a stalled machine ends no session
+SESSION_MS = 1_800_000  # no session expires on a stalled machine
 PATIENCE_S = 240
 SUBSCRIPTION = b"\0\0\0\0\0\0"
 
@@ -58,7 +58,7 @@ class Member:
         assert (answer.error_code, answer.assignment) == (0, b"all"), answer
 
     def once(self) -> None:
-        """Everything that a member does, once."""
+        """One round of all requests of a member."""
         self._heartbeat()
         self._produce_and_read()
         self._commit()
@@ -121,16 +121,16 @@ class BackgroundGroups:
                 for member in self._members:
                     member.once()
                 self.rounds += 1
-        except BaseException as error:  # the test's thread raises it
+        except BaseException as error:  # `check` raises it in the thread of the test
             self._error = error
 
     def check(self) -> None:
-        """Raise what went wrong so far."""
+        """Raise the error of a member, if any."""
         if self._error is not None:
-            raise AssertionError(f"a background member had trouble after {self.rounds} rounds") from self._error
+            raise AssertionError(f"a background member failed after {self.rounds} rounds") from self._error
 
     def await_more(self, more: int = 2, seconds: float = PATIENCE_S) -> None:
-        """They are served now."""
+        """Wait for `more` further rounds."""
         wanted, deadline = self.rounds + more, time.monotonic() + seconds
         while self.rounds < wanted:
             self.check()
@@ -138,7 +138,7 @@ class BackgroundGroups:
             time.sleep(0.01)
 
     def finish(self) -> None:
-        """Once more, and stop."""
+        """Wait for further rounds, and stop."""
         self.await_more()
         self._stop.set()
         self._thread.join(60)
@@ -148,7 +148,7 @@ class BackgroundGroups:
 
 
 def find_coordinator(wire: Wire, key: str, kind: int = 0) -> None:
-    """Have `__consumer_offsets` made, or with kind 1 `__transaction_state`; wait for it."""
+    """Wait for `__consumer_offsets`, or with kind 1 `__transaction_state`; the first request creates it."""
     asked = message_class("FindCoordinatorRequest")[1](key=key, key_type=kind)
     deadline = time.monotonic() + 60
     while (answer := wire.call(asked)).error_code:

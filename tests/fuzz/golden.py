@@ -1,4 +1,4 @@
-"""Requests as clients send them, one of every API and version, and what a bad wire or a bad client makes of them."""
+"""Well-formed requests, one of every API and version, and mutations of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIZES = (-1, -(1 << 31), 0, 1, 9, (1 << 31) - 1, 1 << 27, 104857601)
 
 
 class Golden:
-    """The good frames, and mutations of them."""
+    """The well-formed frames, and mutations of them."""
 
     def __init__(self, grammar: Grammar, topic: str, topic_id: uuid.UUID, group: str) -> None:
         self.frames = [
@@ -25,11 +25,11 @@ class Golden:
         ]
 
     def mutated(self, rng: random.Random) -> bytes:
-        """One good frame, changed, with a size that fits it: what follows on its connection is still understood."""
+        """One mutated frame with the correct size, so that the broker can read the frames after it."""
         frame = rng.choice(self.frames)
         if rng.random() < 0.2:
             frame = self._spliced(frame, rng)
-        start = rng.choice((4, 14, 14, 14))  # at times also the header
+        start = rng.choice((4, 14, 14, 14))  # sometimes also mutate the header
         return framed(frame[4:start] + mangled(frame[start:], rng))
 
     def _spliced(self, frame: bytes, rng: random.Random) -> bytes:
@@ -37,7 +37,7 @@ class Golden:
         return frame[: rng.randrange(4, len(frame))] + other[rng.randrange(4, len(other)) :]
 
     def torn(self, rng: random.Random) -> bytes:
-        """A good frame that lies about its own size, or is cut off: nothing may follow it."""
+        """A frame with a wrong size, or an incomplete one: no frame can follow it."""
         frame = rng.choice(self.frames)
         if rng.random() < 0.5:
             return frame[: rng.randrange(1, len(frame))]
@@ -50,10 +50,10 @@ def _encoded(asked: Any) -> bytes:
 
 
 def noise(rng: random.Random) -> bytes:
-    """Random bytes; half of them behind a size that fits."""
+    """Random bytes, mostly after a correct size."""
     data = rng.randbytes(rng.choice((1, 3, 4, 10, 40, 400)))
     if rng.random() < 0.3:
         return data
-    if rng.random() < 0.5:  # an API key that exists, so that it gets further
+    if rng.random() < 0.5:  # an existing API key, so that decoding gets further
         data = struct.pack(">hh", rng.randrange(76), rng.randrange(14)) + data
     return framed(data)

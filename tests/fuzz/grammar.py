@@ -1,7 +1,7 @@
-"""Requests after Kafka's grammar, with values at the edges: every API and version that a broker offers.
+"""Requests that follow Kafka's grammar, with edge values: every API and version that a broker offers.
 
-The bytes are written here, from the fields of kafka-python's schemas and not by its encoders, because those write no
-lies: here a length may promise more than follows, what may not be null is null, and a string is no UTF-8.
+This module encodes the fields of kafka-python's schemas itself, because kafka-python's encoders write no invalid bytes:
+here a length may exceed the data, a field that is not nullable may be null, and a string may not be UTF-8.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_DEEP = 6
 
 
 class Grammar:
-    """Random requests. `names` are the strings that mean something to this broker, `ids` the topics' ids."""
+    """Random requests. `names` are strings that exist on this broker (topics, groups), `ids` the ids of topics."""
 
     def __init__(self, offered: dict[int, tuple[int, int]], names: list[bytes], ids: list[bytes]) -> None:
         self.names = names
@@ -50,14 +50,14 @@ class Grammar:
         ]
 
     def frame(self, rng: random.Random) -> bytes:
-        """One request with its size; mostly well formed, at times not."""
+        """One request with its size; mostly well formed."""
         request, version = rng.choice(self.rows)
         return framed(self.request(request, version, rng))
 
     def request(self, request: Any, version: int, rng: random.Random) -> bytes:
         """Header and body of one request of a class of kafka-python's."""
         flexible = request.flexible_version_q(version)
-        spice = rng.choice((0.0, 0.02, 0.1, 0.3))  # how much of it is at the edges
+        spice = rng.choice((0.0, 0.02, 0.1, 0.3))  # share of edge values
         body = b"".join(_Body(self, rng, version, flexible, spice).struct(request._struct, 0))
         return header(request.API_KEY, version, rng.randrange(1 << 31), flexible=flexible, client="fuzz") + body
 
@@ -68,7 +68,7 @@ def framed(request: bytes) -> bytes:
 
 
 class _Body:
-    """One request's body being made up."""
+    """Builds the body of one request."""
 
     def __init__(self, grammar: Grammar, rng: random.Random, version: int, flexible: bool, spice: float) -> None:
         self._grammar = grammar
@@ -195,7 +195,7 @@ _HEADER_FIELDS = {
 
 
 def mangled(data: bytes, rng: random.Random) -> bytes:
-    """`data` with something done to it: bits, lengths, cuts, repetitions."""
+    """`data` mutated: bits, lengths, cuts, repetitions."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8))):
         at = rng.randrange(len(out)) if out else 0

@@ -1,4 +1,4 @@
-"""Sequences played against one live broker, in chunks; one that does harm is found, and made shorter."""
+"""Play sequences against one live broker, in chunks; find and shorten a sequence that does harm."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ AT_ONCE = 6
 
 
 class Client(Protocol):
-    """One that must not suffer."""
+    """A background client, which sequences must not affect."""
 
     def check(self) -> None:
-        """Raise what went wrong so far."""
+        """Raise the error of the client, if any."""
 
 
 class Target(NamedTuple):
-    """What is played against: `made(number)` is a sequence, `seed` what they are drawn from."""
+    """The broker under test; `made(number)` is a sequence drawn from `seed`."""
 
     broker: Broker
     watch: Watch
@@ -34,7 +34,7 @@ class Target(NamedTuple):
     seed: int
 
     def play(self, numbers: range) -> None:
-        """Play all of these."""
+        """Play the sequences with these numbers."""
         for at in range(numbers.start, numbers.stop, CHUNK):
             self._chunk(range(at, min(at + CHUNK, numbers.stop)))
 
@@ -54,14 +54,14 @@ class Target(NamedTuple):
         return ""
 
     def _culprit(self, numbers: range) -> str:
-        """The shortest of these that does harm alone."""
+        """The first sequence that does harm alone, shortened."""
         for number in numbers:
             if self._harms(self.made(number)):
                 return str(self._shortened(self.made(number)))
         return "none of them alone"
 
     def _shortened(self, played: Script) -> Script:
-        """Without each step that it does not need."""
+        """The sequence without the steps that the harm does not need."""
         for step in played.steps:
             shorter = played._replace(steps=[each for each in played.steps if each is not step])
             if self._harms(shorter):

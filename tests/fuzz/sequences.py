@@ -1,8 +1,7 @@
-"""Sequences of valid requests: a few clients of groups and transactions that believe what they are answered, and err.
+"""Sequences of valid requests by a few clients that use the ids and epochs of earlier answers, and odd values.
 
-A `Script` is known by its number and the seed: the same clients and steps each time. Each step has a generator of its
-own, so that leaving out another does not change it; what it sends also depends on the answers before (member ids,
-epochs).
+The number and the seed of a `Script` determine its clients and steps. Each step has its own random generator, so that
+removing another step does not change it; its request also depends on earlier answers (member ids, epochs).
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from ..harness.process import readable
 from ..harness.wire import decode_body, header, read_exactly
 from .valid import OddValues, is_ours, valid_body
 
-PATIENCE_S = 0.05  # for an answer; a JoinGroup that waits for others is left waiting
-ANSWER_S = 240.0  # for one that cannot wait for others
+PATIENCE_S = 0.05  # for an answer; a JoinGroup that waits for other members is left waiting
+ANSWER_S = 240.0  # for a request that cannot wait for other clients
 SPICES = (0.0, 0.02, 0.05, 0.2)
 CLIENT_IDS = ("fuzz", "", "Ω" * 999)
 CORRELATION = 7
@@ -31,7 +30,7 @@ Pools = Mapping[str, Sequence[Any]]
 
 
 class Step(NamedTuple):
-    """One request of one client; `given`: pools that go before what the client knows. A `hasty` one is not awaited."""
+    """One request of one client; `given` pools override those of the client. A `hasty` request is not awaited."""
 
     client: int
     api: str
@@ -46,7 +45,7 @@ class Step(NamedTuple):
 
 
 class Api(NamedTuple):
-    """A request that scripts are made of: how often it comes, whether it may wait for other clients."""
+    """A request that scripts use: `weight` is its frequency, `waits` whether it may wait for other clients."""
 
     name: str
     versions: tuple[int, int]
@@ -55,7 +54,7 @@ class Api(NamedTuple):
 
 
 class Script(NamedTuple):
-    """Clients, each with pools of its own beside the common ones, and what they send."""
+    """Clients, each with its own pools besides the common ones, and their steps."""
 
     name: str
     clients: list[Pools]
@@ -66,7 +65,7 @@ class Script(NamedTuple):
 
 
 def script(name: str, apis: list[Api], clients: list[Pools], length: int) -> Script:
-    """The script of this name, of at most so many steps."""
+    """The script of this name, of at most `length` steps."""
     rng = random.Random(name)
     weights = [api.weight for api in apis]
     steps = []
@@ -78,9 +77,9 @@ def script(name: str, apis: list[Api], clients: list[Pools], length: int) -> Scr
 
 
 class Player:
-    """Plays scripts against one broker. `learns`: fields of answers, and the fields that then have such a value.
+    """Plays scripts against one broker. `learns`: fields of answers, and the request fields that then use their values.
 
-    What is learnt for those in `shared` all clients of a script know.
+    All clients of a script share the values of fields in `shared`.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class Player:
         self._shared = shared
 
     def play(self, played: Script) -> int:
-        """Send it all; returns how many answers there were. AssertionError for an answer that is none."""
+        """Send all steps; returns the number of answers. AssertionError for an answer that cannot be decoded."""
         shared: dict[str, list[Any]] = {name: [] for name in self._shared}
         clients = [_Client(self._address, {**self._pools, **pools}, self._learns, shared) for pools in played.clients]
         try:
@@ -112,7 +111,7 @@ class _Asked(NamedTuple):
 
 
 class _Client:
-    """One client: its connection, those on which it still waits, and what it knows."""
+    """One client: its connection, connections with delayed answers, and the values that it has learnt."""
 
     def __init__(
         self, address: tuple[str, int], pools: Pools, learns: Mapping[str, Sequence[str]], shared: dict[str, list[Any]]
@@ -126,7 +125,7 @@ class _Client:
         self.answers = 0
 
     def send(self, step: Step, patience_s: float) -> None:
-        """One step; an answer that does not come is taken in when it does."""
+        """Send one step; a later step reads an answer that is delayed."""
         self._take_late()
         if self._sock is None:
             self._sock = socket.create_connection(self._address, 30)
@@ -139,7 +138,7 @@ class _Client:
                 self._sock = None
                 return
             self._take(asked)
-        except (EOFError, ConnectionError):  # refused: the broker looks after itself, and `Watch` looks how
+        except (EOFError, ConnectionError):  # the broker closed the connection; `Watch` checks the broker
             asked.sock.close()
             self._sock = None
 
@@ -166,7 +165,7 @@ class _Client:
         self.answers += 1
 
     def _learn(self, answer: Any) -> None:
-        """Remember what the answer says in fields whose names are to be learnt."""
+        """Remember the values of those fields of the answer that are in `learns`."""
         for name in getattr(type(answer), "__slots__", ()):
             value = getattr(answer, name, None)
             if isinstance(value, list):
@@ -192,7 +191,7 @@ class _Client:
 
 
 def _decoded(step: Step, frame: bytes) -> Any:
-    """The answer, which must be one to this step, and end where the frame ends."""
+    """The decoded answer, which must match this step and end where the frame ends."""
     kind = interbroker.message_class(step.api + "Response")
     assert struct.unpack_from(">i", frame) == (CORRELATION,), step
     if is_ours(kind):

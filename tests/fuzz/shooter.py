@@ -1,7 +1,7 @@
-"""Sends many cases to a broker: several connections at once, many frames in each, a new one for what is left.
+"""Sends many cases to a broker over several connections, many frames each; a new connection sends the frames left.
 
-Answers come in the order of requests, so their number tells which frame a connection ended at. Who waits too long
-(a long poll, a group's rebalance) is given up.
+Answers arrive in the order of requests, so their number shows the frame at which a connection was closed. A request
+that waits too long (a long poll, a rebalance) is given up.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 LANES = 12
 CHUNK = 20  # frames sent at once
-PATIENCE_S = 0.3  # without any answer: that request waits for something
-CLOSE_S = 60.0  # for a connection that must end
+PATIENCE_S = 0.3  # without an answer, the next request counts as delayed
+CLOSE_S = 60.0  # for a connection that the broker must close
 
 
 class Lane:
-    """One connection and the frames that are still to be answered on it."""
+    """One connection and its unanswered frames."""
 
     def __init__(self, address: tuple[str, int], frames: list[bytes]) -> None:
         self._address = address
@@ -37,7 +37,7 @@ class Lane:
         self.connections += 1
 
     def ready(self) -> bool:
-        """Send and receive what goes; whether this lane is done."""
+        """Send and receive without blocking; whether this lane is done."""
         try:
             self._send()
             ended = self._receive()
@@ -73,7 +73,7 @@ class Lane:
         return not data
 
     def _again(self) -> bool:
-        """Leave out the frame that was not answered and go on with those behind it on another connection."""
+        """Skip the unanswered frame, and continue with the frames after it on another connection."""
         self.sock.close()
         self.frames = self.frames[self.answered + 1 :]
         if not self.frames:
@@ -87,7 +87,7 @@ class Lane:
 
 
 def shoot(address: tuple[str, int], frames: Sequence[bytes]) -> int:
-    """Send all of `frames`, each a whole request; returns the number of connections it took."""
+    """Send all of `frames`, each a whole request; returns the number of connections used."""
     waiting = [list(frames[at : at + CHUNK]) for at in range(0, len(frames), CHUNK)]
     lanes: dict[socket.socket, Lane] = {}
     connections = 0
@@ -114,7 +114,7 @@ def _enter(lane: Lane, lanes: dict[socket.socket, Lane], selector: selectors.Bas
 
 
 def shoot_alone(address: tuple[str, int], cases: Sequence[bytes]) -> None:
-    """Each case on a connection of its own that ends behind it; the broker must end it too."""
+    """Send each case on its own connection and close our side; the broker must close its side, too."""
     for at in range(0, len(cases), LANES):
         socks = [socket.create_connection(address, 10) for _ in cases[at : at + LANES]]
         for sock, case in zip(socks, cases[at:], strict=False):
@@ -122,8 +122,8 @@ def shoot_alone(address: tuple[str, int], cases: Sequence[bytes]) -> None:
             try:
                 sock.sendall(case)
                 sock.shutdown(socket.SHUT_WR)
-            except OSError:  # also when it is not connected any more
-                pass  # it was quicker
+            except OSError:  # also if the connection is already closed
+                pass  # the broker closed it first
         for sock in socks:
             _drain(sock)
 

@@ -1,6 +1,6 @@
-"""Scripts of groups and transactions with a plan, which random choices hardly ever reach.
+"""Planned scripts of groups and transactions, which random choices hardly ever produce.
 
-What a step must have stands in `Step.given`; the rest is drawn as in any other script.
+`Step.given` has the fields that the plan sets; the others are drawn as in any other script.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 from .sequences import Api, Pools, Script, Step
 
 WIDE, WIDTH = b"seq-wide", 100
-"""A topic and its partitions: with metadata of 30 KB each, a commit of half of them is more than a log takes."""
+"""A topic and its partitions: with metadata of 30 KB each, a commit of half of them is too large to append."""
 LONG = b"m" * 30_000
-LARGE = b"B" * 1_200_000  # no log takes a group with such a member
+LARGE = b"B" * 1_200_000  # a group with such a member is too large to append
 CROWD = 200
 
 Given = Mapping[str, Sequence[Any]]
@@ -31,12 +31,12 @@ _ONE: Pools = {
     "producer_id": [], "producer_epoch": [], "v3_and_below_producer_id": [], "v3_and_below_producer_epoch": [],
     "transactional_id": (b"tx-own",), "v3_and_below_transactional_id": (b"tx-own",), "group_id": (b"own",),
 }  # fmt: skip
-"""What the only client of some stories knows at first: it says what it has learnt, and has an instance id or none."""
+"""Pools of the only client of some stories: it uses only learnt ids, with or without an instance id."""
 _JOINS: Given = {"session_timeout_ms": (6000,), "protocols.count": (1,), "JoinGroup.name": (b"range",)}
 
 
 def large_member(rng: random.Random) -> list[tuple[str, Given]]:
-    """A group that cannot be stored, and who comes to it after that."""
+    """A group that is too large to store, and requests to that group afterwards."""
     large = {**_JOINS, "metadata": (LARGE,)}
     small = {**_JOINS, "metadata": (b"",)}
     rest: list[tuple[str, Given]] = [
@@ -48,7 +48,7 @@ def large_member(rng: random.Random) -> list[tuple[str, Given]]:
 
 
 def large_offsets(rng: random.Random) -> list[tuple[str, Given]]:
-    """Offsets that cannot be appended, plain and in a transaction that is ended then, and small ones behind them."""
+    """Offset commits too large to append, plain and in a transaction that is then ended, and small ones after them."""
     plain, small = ("OffsetCommit", _WIDE), ("TxnOffsetCommit", _ALONE)
     rest: list[tuple[str, Given]] = [
         ("EndTxn", {}),
@@ -63,14 +63,14 @@ def large_offsets(rng: random.Random) -> list[tuple[str, Given]]:
 
 
 def shared_id(rng: random.Random) -> list[tuple[str, Given]]:
-    """Producers that fence each other and end transactions in epochs of before."""
+    """Producers that fence each other and end transactions in earlier epochs."""
     names = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "EndTxn")
     begun: list[tuple[str, Given]] = [("InitProducerId", {})] * 3
     return begun + [(rng.choice(names), {}) for _ in range(25)]
 
 
 def crowd(rng: random.Random) -> list[tuple[str, Given]]:
-    """Hundreds of members of one group, who leave together."""
+    """Hundreds of members of one group, which leave together."""
     statics = tuple(b"crowd-%d" % number for number in range(CROWD))
     left: Given = {"members.count": (CROWD, 2 * CROWD), "group_instance_id": statics, "LeaveGroup.member_id": (b"",)}
     joins: list[tuple[str, Given]] = [
@@ -80,7 +80,7 @@ def crowd(rng: random.Random) -> list[tuple[str, Given]]:
 
 
 def many_groups(rng: random.Random) -> list[tuple[str, Given]]:
-    """Hundreds of groups and transactional ids, asked for and deleted together."""
+    """Hundreds of groups and transactional ids, described and deleted together."""
     groups = tuple(b"many-%d" % number for number in range(CROWD))
     ids = tuple(b"tx-many-%d" % number for number in range(CROWD))
     named = dict.fromkeys(("groups", "groups_names", "group_id", "coordinator_keys", "transactional_ids"), groups)
@@ -99,7 +99,7 @@ PLANS: tuple[Plan, ...] = (large_member, large_offsets, shared_id, crowd, many_g
 
 
 def story(name: str, plan: Plan, apis: Sequence[Api], clients: list[Pools]) -> Script:
-    """One with this plan, by these clients; by the second alone where each answer matters to the next request."""
+    """A script with this plan, by these clients; by the second alone if each request needs the answer before."""
     rng = random.Random(name)
     if plan in (large_member, large_offsets):
         clients = [{**clients[1], **_ONE}]

@@ -1,7 +1,7 @@
-"""Thousands of connections at once, and the settings that bound them, as Kafka's ConnectionQuotas has it.
+"""Thousands of connections at once, and the settings that limit them, as Kafka's ConnectionQuotas does.
 
-An address above `max.connections.per.ip` is closed at once; above `max.connections`, and faster than
-`max.connection.creation.rate`, clients wait in the backlog and none is refused.
+A connection above `max.connections.per.ip` is closed at once; above `max.connections` or
+`max.connection.creation.rate` clients wait in the backlog, and none is refused.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .watch import Watch
 pytestmark = pytest.mark.live
 
 API_VERSIONS = struct.pack(">i", 17) + header(18, 0, 1)
-MOST_KIB = 24  # of a worker's memory for a connection that has nothing under way
+MOST_KIB = 24  # of memory of a worker for a connection without a request in progress
 
 
 @contextmanager
 def descriptors(number: int) -> Iterator[None]:
-    """This process, and what it starts, may have that many open files; skips where the machine does not let it."""
+    """Let this process and its children open `number` files; skip if the hard limit is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < number:
         pytest.skip(f"ulimit -Hn is {hard}, this test wants {number}")
@@ -46,7 +46,7 @@ def descriptors(number: int) -> Iterator[None]:
 
 
 def connect(broker: Broker, number: int) -> list[socket.socket]:
-    """That many connections, begun all at once."""
+    """`number` connections, opened without waiting for one another."""
     made = []
     for _ in range(number):
         sock = socket.socket()
@@ -57,7 +57,7 @@ def connect(broker: Broker, number: int) -> list[socket.socket]:
 
 
 def ask_all(socks: list[socket.socket], frame: bytes, seconds: float) -> list[bytes]:
-    """Send `frame` on each as soon as it is connected; all the answers."""
+    """Send `frame` on each socket once it is connected; the answers."""
     answers: dict[socket.socket, bytes] = {}
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
@@ -91,7 +91,7 @@ def _crowd(broker: Broker, number: int) -> None:
         assert all(size < MOST_KIB << 10 for size in grown.values()), grown
         answers = ask_all(socks, bytes(request.encode(header=True, framed=True)), 120)
         offsets = sorted(struct.unpack_from(">q", answer, len(answer) - 28)[0] for answer in answers)
-        assert offsets == list(range(number)), "each was appended once"
+        assert offsets == list(range(number)), "each batch is appended once"
         background.await_more()
     finally:
         for sock in socks:
@@ -100,13 +100,12 @@ def _crowd(broker: Broker, number: int) -> None:
     assert not watch.fault()
 
 
-def test_five_thousand_at_once(fresh_broker: Callable[..., Broker]) -> None:
+def test_five_thousand_connections_are_served_at_once(fresh_broker: Callable[..., Broker]) -> None:
     with descriptors(12_000):
         _crowd(fresh_broker(), 5000)
 
 
-def test_max_connections(fresh_broker: Callable[..., Broker]) -> None:
-    """The eleventh waits until another goes."""
+def test_connection_above_max_connections_waits_for_a_free_place(fresh_broker: Callable[..., Broker]) -> None:
     broker = fresh_broker(max_connections=10)
     wait_until(lambda: not broker_connections(broker), 60)
     first = connect(broker, 10)
@@ -123,15 +122,15 @@ def test_max_connections(fresh_broker: Callable[..., Broker]) -> None:
 
 
 def broker_connections(broker: Broker) -> int:
-    """As the acceptor counts them."""
+    """The number of connections that the acceptor counts."""
     import json
 
     status = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
     return sum(row["connections"] for row in status["processes"] if row["name"] == "acceptor")
 
 
-def test_max_connections_per_ip(fresh_broker: Callable[..., Broker]) -> None:
-    """Above it a connection is closed at once; another address has a number of its own, one has another."""
+def test_connection_above_max_connections_per_ip_is_closed(fresh_broker: Callable[..., Broker]) -> None:
+    """Each address has its own count; one has an override."""
     broker = fresh_broker(max_connections_per_ip=5, max_connections_per_ip_overrides="127.0.0.3:2")
     wait_until(lambda: not broker_connections(broker), 60)
     for address, number in (("127.0.0.1", 5), ("127.0.0.2", 5), ("127.0.0.3", 2)):
@@ -140,13 +139,13 @@ def test_max_connections_per_ip(fresh_broker: Callable[..., Broker]) -> None:
         refused = from_address(broker, address)
         assert refused.recv(1) == b"", "refused"
         socks.pop().close()
-        wait_until(lambda address=address: not refuses(broker, address), 60, "its place is free again")  # type: ignore[misc]  # a default in a lambda
+        wait_until(lambda address=address: not refuses(broker, address), 60, "the address may connect again")  # type: ignore[misc]  # a default in a lambda
         for sock in socks:
             sock.close()
 
 
 def from_address(broker: Broker, address: str) -> socket.socket:
-    """A connection from one of this machine's addresses."""
+    """A connection from this local address."""
     return socket.create_connection((broker.host, broker.port), 60, (address, 0))
 
 
@@ -160,10 +159,10 @@ def refuses(broker: Broker, address: str) -> bool:
             return True
 
 
-def test_max_connection_creation_rate(fresh_broker: Callable[..., Broker]) -> None:
-    """Twenty a second: sixty more than a second's worth take three seconds, and none is refused.
+def test_max_connection_creation_rate_delays_connections(fresh_broker: Callable[..., Broker]) -> None:
+    """At twenty a second, sixty connections after the first second's twenty take three seconds, and none is refused.
 
-    A rate has no other measure than time; a busy machine only takes longer.
+    Only time can measure a rate; a busy machine only takes longer.
     """
     broker = fresh_broker(max_connection_creation_rate=20)
     began = time.monotonic()
@@ -174,7 +173,7 @@ def test_max_connection_creation_rate(fresh_broker: Callable[..., Broker]) -> No
         sock.close()
 
 
-def test_limits_change_while_it_runs(fresh_broker: Callable[..., Broker]) -> None:
+def test_max_connections_per_ip_changes_at_run_time(fresh_broker: Callable[..., Broker]) -> None:
     broker = fresh_broker()
     words = ["--bootstrap-server", broker.bootstrap, "--entity-type", "brokers", "--entity-default", "--alter"]
     done = broker.command("configs", *words, "--add-config", "max.connections.per.ip=3")

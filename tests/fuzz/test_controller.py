@@ -1,9 +1,9 @@
 """Sequences of valid requests with odd values against the controller and the replicator of a live broker.
 
-All that brokers and administrators send, in every version: to a broker of a cluster on ZooKeeper, which takes the
-fuzzer for a broker, to the first of two such brokers, and to one that is alone. `ODRADEK_FUZZ_SEED=n` draws others,
-`ODRADEK_FUZZ_SEQUENCES=n` more or less. What an order may do it does: topics of the fuzzer's are stopped, deleted and
-led by brokers that there are not. A background client's topic is none of them.
+All requests of brokers and administrators, in every version: to a broker of a ZooKeeper cluster, which takes the fuzzer
+for a broker, to the first of two such brokers, and to a single broker. `ODRADEK_FUZZ_SEED=n` draws other sequences,
+`ODRADEK_FUZZ_SEQUENCES=n` sets their number. Requests may stop and delete the topics of the fuzzer, and make brokers
+that do not exist their leaders. The topic of the background client is not one of these.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WEIGHTS = {1: 4, 4: 6, 5: 4, 6: 4, 19: 3, 37: 2}
 
 TOPICS = [b"fuzz-a", b"fuzz-b", b"fuzz-c", b"fuzz-none"]
 INDEXES = [0, 0, 1, 2, 7, -1]
-COUNTS = (1, 2, 3, -1, 0, -5, 20_000, (1 << 31) - 1)  # none that is allowed and takes a minute
+COUNTS = (1, 2, 3, -1, 0, -5, 20_000, (1 << 31) - 1)  # no valid count that takes a minute
 HOSTS = (b"127.0.0.1", b"localhost", b"", b"no-such-host.invalid", b"a\0b", b"x" * 300, b"::1")
 RESOURCES: dict[str, list[Any]] = {"resource_type": [2, 2, 2, 4, 8], "resource_name": [*TOPICS, b"", b"0"]}
 POOLS: Pools = {
@@ -63,11 +63,11 @@ POOLS: Pools = {
     **RESOURCES,
 }  # fmt: skip
 LEARNS = {"session_id": ["session_id"]}
-SHARED = ("session_id",)  # so that one worker gets another's
+SHARED = ("session_id",)  # so that a worker gets session ids of another one
 
 
 def apis(clustered: bool) -> list[Api]:
-    """What the sequences are made of."""
+    """The APIs that sequences use."""
     rows = table.served(clustered)
     found = []
     for key in BETWEEN_BROKERS + ADMINISTRATION:
@@ -88,7 +88,7 @@ def controller_epoch(connect: str) -> int:
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper | None]:
-    """None where there is none to be had: only the broker that is alone is then played against."""
+    """None if ZooKeeper is not installed: then only the single broker is tested."""
     if not available("java-3.9.1"):
         yield None
         return
@@ -102,7 +102,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper | 
 def target(
     request: pytest.FixtureRequest, zookeeper: ZooKeeper | None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
-    """A broker with a background client; of a pair it is the first, which is the controller."""
+    """A broker with a background client; of a pair, the first broker, which is the controller."""
     if request.param != "alone" and zookeeper is None:
         pytest.skip("java-3.9.1 is not installed")
     connect = f"{zookeeper.connect}/{request.param}" if request.param != "alone" and zookeeper else ""
@@ -114,7 +114,7 @@ def target(
         brokers[0].start()
         with brokers[0].wire(60) as wire:
             wait_until(lambda: wire.metadata().controller_id == 0, 60, "a controller")
-        background = BackgroundClient(brokers[0])  # whose topic is there, since there is no other broker yet
+        background = BackgroundClient(brokers[0])  # its topic is on this broker, since no other one runs yet
         for broker in brokers[1:]:
             broker.start()
         yield _target(brokers, background, connect)
@@ -125,7 +125,7 @@ def target(
 
 
 def made_broker(folder: Path, number: int, connect: str) -> Broker:
-    """Its own address stays a broker's, whatever the fuzzer tells of brokers."""
+    """A broker that accepts only 127.0.0.1 as an address of other brokers, whatever the fuzzer sends."""
     cluster = {"zookeeper_connect": connect, "odradek_inter_broker_allowed_hosts": "127.0.0.1"} if connect else {}
     return Broker(folder, broker_id=number, **cluster)
 
@@ -151,23 +151,23 @@ def _target(brokers: list[Broker], background: BackgroundClient, connect: str) -
 
 
 def sequences(default: int) -> int:
-    """How many."""
+    """The number of sequences."""
     return int(os.environ.get("ODRADEK_FUZZ_SEQUENCES", default))
 
 
 @pytest.mark.timeout(900)
-def test_hundreds(target: Target) -> None:
+def test_hundreds_of_sequences_do_no_harm(target: Target) -> None:
     target.play(range(sequences(200)))
     target.background.check()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
-def test_ten_thousand(target: Target) -> None:
-    """With memory: what the first half needed must do for the second.
+def test_ten_thousand_sequences_leak_no_memory(target: Target) -> None:
+    """The second half of the sequences must not need more memory than the first.
 
-    One request of many MiB leaves a process larger until the allocator gives that back, a few hundred sequences later
-    (a controller went from 66 to 149 MiB and back to 84): what a leak would raise is the least of some looks.
+    A request of many MiB leaves a process larger until the allocator returns the memory, a few hundred sequences later
+    (a controller went from 66 to 149 MiB and back to 84), so the test compares the minima of some measurements.
     """
     half = sequences(10_000) // 2
     before = _least_memory(target, range(200, 200 + half))
@@ -178,7 +178,7 @@ def test_ten_thousand(target: Target) -> None:
 
 
 def _least_memory(target: Target, some: range) -> dict[str, int]:
-    """Of each process, in ten looks while the second half of these are played."""
+    """The least memory of each process, of ten measurements during the second half of these sequences."""
     middle, pace = some.start + len(some) // 2, max(1, len(some) // 2 // LOOKS)
     target.play(range(some.start, middle))
     least: dict[str, int] = {}
@@ -189,8 +189,8 @@ def _least_memory(target: Target, some: range) -> dict[str, int]:
     return least
 
 
-def test_nothing_was_lost_and_nothing_escaped(target: Target) -> None:
-    """Last: the background client's records, the logs on disk, and what is beside them."""
+def test_records_and_directories_are_intact_after_all_sequences(target: Target) -> None:
+    """Runs last: checks the records of the background client, the logs, and that no other directory was created."""
     background = target.background
     assert isinstance(background, BackgroundClient)
     background.finish()
@@ -203,5 +203,5 @@ def test_nothing_was_lost_and_nothing_escaped(target: Target) -> None:
 
 
 def directories(folder: Path) -> set[Path]:
-    """Where a name with dots would have escaped to."""
+    """The directories in `folder`, where a topic name with dots might create one."""
     return {path for path in folder.iterdir() if path.is_dir()}

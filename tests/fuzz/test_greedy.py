@@ -1,6 +1,6 @@
-"""Requests that cost little to send and much to answer, alone and thousands at once: a background client goes on.
+"""Requests that are cheap to send and expensive to answer do not delay a background client.
 
-Each of these held a worker, or the coordinator, for half a minute and more in one go.
+Each of these once blocked a worker or the coordinator for at least half a minute.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TINY = b"\x0c\0\0\0\0\x01\0"
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, BackgroundClient]]:
-    """A broker, and a client that must not suffer."""
+    """A broker and a background client."""
     with broker_with_client(tmp_path_factory.mktemp("greedy"), PATIENCE_S) as both:
         yield both
 
 
 @contextmanager
 def reading(wire: Wire) -> Iterator[None]:
-    """Somebody takes the answers as fast as they come, over the block."""
+    """Read the answers as fast as they arrive, during the block."""
     reader = threading.Thread(target=_drain, args=(wire,))
     reader.start()
     try:
@@ -70,15 +70,15 @@ def configs() -> Any:
 
 
 def opened(topic: str) -> Any:
-    """Twenty thousand records in a few hundred bytes, which must be looked at one by one."""
+    """Twenty thousand records in a few hundred bytes, which the broker must decode one by one."""
     packed = gzip.compress(TINY * 20_000, 9)
     records = batch([None], payload=packed, attributes=CODEC_BITS["gzip"], count=20_000, last_delta=19_999)
     return produce_request(topic, records)
 
 
 @pytest.mark.parametrize("kind", ["configs", "records"])
-def test_thousands_at_once(world: tuple[Broker, BackgroundClient], kind: str) -> None:
-    """Their client reads every answer, so that nothing but the broker's own fairness holds it back."""
+def test_thousands_of_pipelined_requests_do_not_delay_others(world: tuple[Broker, BackgroundClient], kind: str) -> None:
+    """Their client reads every answer, so only the fairness of the broker slows it down."""
     broker, background = world
     request = configs() if kind == "configs" else opened(create_topic(broker, "many", compression_type="lz4"))
     one = frame(request)
@@ -88,8 +88,8 @@ def test_thousands_at_once(world: tuple[Broker, BackgroundClient], kind: str) ->
 
 
 @pytest.mark.smoke
-def test_every_record_refused(world: tuple[Broker, BackgroundClient]) -> None:
-    """Each with a sentence of its own; the answer was copied for each of them."""
+def test_batch_of_refused_records_does_not_delay_others(world: tuple[Broker, BackgroundClient]) -> None:
+    """Each record has its own error message; the broker once copied the answer for each of them."""
     broker, background = world
     topic = create_topic(broker, "compacted", cleanup_policy="compact")
     with broker.wire(300) as wire:
@@ -102,7 +102,7 @@ def test_every_record_refused(world: tuple[Broker, BackgroundClient]) -> None:
     background.await_more()
 
 
-def test_many_nothings_packed_one_by_one(world: tuple[Broker, BackgroundClient]) -> None:
+def test_batch_of_many_empty_gzip_members_does_not_delay_others(world: tuple[Broker, BackgroundClient]) -> None:
     broker, background = world
     topic = create_topic(broker, "members")
     packed = gzip.compress(b"") * 50_000
@@ -113,7 +113,7 @@ def test_many_nothings_packed_one_by_one(world: tuple[Broker, BackgroundClient])
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_million_old_messages_in_one(world: tuple[Broker, BackgroundClient], magic: int) -> None:
+def test_wrapper_of_many_old_messages_does_not_delay_others(world: tuple[Broker, BackgroundClient], magic: int) -> None:
     broker, background = world
     topic = create_topic(broker, "old")
     value = gzip.compress(message(b"", magic=magic) * 900_000)
@@ -123,8 +123,8 @@ def test_a_million_old_messages_in_one(world: tuple[Broker, BackgroundClient], m
     background.await_more()
 
 
-def test_the_same_question_sixty_thousand_times(world: tuple[Broker, BackgroundClient]) -> None:
-    """A kind of resource is told once, however many there are of it."""
+def test_repeated_resource_types_are_answered_once(world: tuple[Broker, BackgroundClient]) -> None:
+    """A request with sixty thousand equal types gets the answer of a request with one."""
     broker, background = world
     for name in ("a", "b", "c"):
         create_topic(broker, name)
@@ -136,8 +136,8 @@ def test_the_same_question_sixty_thousand_times(world: tuple[Broker, BackgroundC
     background.await_more()
 
 
-def test_a_session_of_partitions_that_do_not_exist(world: tuple[Broker, BackgroundClient]) -> None:
-    """Fifty bytes ask for all of them again, a hundred times."""
+def test_fetch_session_of_unknown_partitions_does_not_delay_others(world: tuple[Broker, BackgroundClient]) -> None:
+    """A request of fifty bytes fetches all of them again, a hundred times."""
     broker, background = world
     parts = [part(at, 0) for at in range(60_000)]
     with broker.wire(120) as wire:
@@ -149,8 +149,8 @@ def test_a_session_of_partitions_that_do_not_exist(world: tuple[Broker, Backgrou
             background.await_more(5)
 
 
-def test_a_pattern_that_takes_for_ever(world: tuple[Broker, BackgroundClient]) -> None:
-    """The coordinator heard of no heartbeat meanwhile."""
+def test_expensive_pattern_does_not_delay_heartbeats(world: tuple[Broker, BackgroundClient]) -> None:
+    """The coordinator once handled no heartbeat meanwhile."""
     broker, background = world
     request = message_class("ListTransactionsRequest")
     asked = request[2](
@@ -167,8 +167,8 @@ def delete_topics() -> Any:
     return message_class("DeleteTopicsRequest")[5](topic_names=[f"no{at}" for at in range(MANY)], timeout_ms=1000)
 
 
-def test_large_requests_to_the_controller(world: tuple[Broker, BackgroundClient]) -> None:
-    """Small ones have their turn between the steps of these, and not only between one and the next."""
+def test_large_requests_to_the_controller_do_not_delay_small_ones(world: tuple[Broker, BackgroundClient]) -> None:
+    """The controller handles small requests between the steps of a large one, not only after it."""
     broker, background = world
     asked, answered = frame(delete_topics()), 0
     topics = message_class("ListPartitionReassignmentsRequest")[0](timeout_ms=1000, topics=None)

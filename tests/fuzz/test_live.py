@@ -1,7 +1,7 @@
 """Fuzzed frames against a live broker of two workers.
 
-A failing case is named with its seed and printed; `ODRADEK_FUZZ_SEED=n` runs the same cases again, and
-`ODRADEK_FUZZ_CASES` changes how many there are of each kind.
+A failure prints the case and its seed; `ODRADEK_FUZZ_SEED=n` runs the same cases again, and
+`ODRADEK_FUZZ_CASES` sets the number of cases of each kind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMES = [b"fuzz-a", b"fuzz-b", b"fuzz-c", b"fuzz-none", b"", b"1", b"consumer", 
 TOPICS: dict[str, tuple[int, dict[str, Any]]] = {
     "fuzz-a": (2, {}),
     "fuzz-b": (2, {"message_timestamp_type": "LogAppendTime"}),
-    "fuzz-c": (1, {"cleanup_policy": "compact"}),  # batches are opened
+    "fuzz-c": (1, {"cleanup_policy": "compact"}),  # the broker decodes batches
 }
 KINDS = ("grammar", "golden", "torn", "noise")
 ALONE = ("torn", "noise")
@@ -43,7 +43,7 @@ Maker = Callable[[random.Random], bytes]
 
 
 class Range(NamedTuple):
-    """What is shot at, and with what."""
+    """The broker under test, and the makers of cases."""
 
     broker: Broker
     watch: Watch
@@ -52,14 +52,14 @@ class Range(NamedTuple):
     makers: dict[str, Maker]
 
     def replenish(self) -> None:
-        """Make the topics again that a case has deleted, so that there is always something to hit."""
+        """Create again the topics that cases have deleted, so that cases find their topics."""
         with self.broker.wire() as wire:
             self.grammar.ids[:] = wait_until(lambda: self._made(wire), 60, "the topics")
 
     def _made(self, wire: Wire) -> list[bytes]:
-        """The ids of all topics; none if one was deleted meanwhile by a case without an answer."""
+        """The ids of all topics; none if an unanswered case has deleted one meanwhile."""
         for name, (partitions, config) in TOPICS.items():
-            with suppress(AssertionError):  # it is there
+            with suppress(AssertionError):  # the topic exists
                 create_named(wire, name, partitions, **config)
         with suppress(AssertionError):
             return [topic_id(wire, name).bytes for name in TOPICS]
@@ -75,7 +75,7 @@ class Range(NamedTuple):
         (shoot_alone if kind in ALONE else shoot)(address, [self.case(kind, number) for number in numbers])
 
     def culprits(self, kind: str, numbers: Sequence[int]) -> list[str]:
-        """Which of these cases, one at a time, do harm again."""
+        """The first cases that do harm alone."""
         found = []
         for number in numbers:
             self.fire(kind, [number])
@@ -111,7 +111,7 @@ def _range(broker: Broker) -> Range:
 
 
 def run(target: Range, kind: str, first: int, cases: int) -> None:
-    """Fire `cases` cases from number `first` on, looking at the broker every so often."""
+    """Fire `cases` cases from number `first` on, and check the broker every ROUND cases."""
     for at in range(first, first + cases, ROUND):
         numbers = range(at, min(at + ROUND, first + cases))
         target.replenish()
@@ -124,13 +124,13 @@ def run(target: Range, kind: str, first: int, cases: int) -> None:
 
 
 def cases_of(kind: str, default: int) -> int:
-    """How many cases of a kind."""
+    """The number of cases of a kind."""
     asked = os.environ.get("ODRADEK_FUZZ_CASES")
     return int(asked) if asked else default
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_thousand(target: Range, kind: str) -> None:
+def test_a_thousand_cases_do_no_harm(target: Range, kind: str) -> None:
     run(target, kind, 0, cases_of(kind, 1000))
     target.background.await_more()
 
@@ -138,8 +138,8 @@ def test_a_thousand(target: Range, kind: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
-def test_tens_of_thousands(target: Range, kind: str) -> None:
-    """With memory: what the first half needed must do for the second."""
+def test_tens_of_thousands_of_cases_leak_no_memory(target: Range, kind: str) -> None:
+    """The second half of the cases must not need more memory than the first."""
     cases = cases_of(kind, 30_000)
     run(target, kind, 1000, cases // 2)
     before = target.watch.memory()
@@ -150,8 +150,8 @@ def test_tens_of_thousands(target: Range, kind: str) -> None:
     assert not any(after[name] > before[name] + MOST_GROWTH for name in after), grown
 
 
-def test_nothing_acknowledged_was_lost(target: Range) -> None:
-    """Last: the background client's records, and the logs on disk."""
+def test_acknowledged_records_are_intact_after_all_cases(target: Range) -> None:
+    """Runs last: checks the records of the background client, and the logs on disk."""
     target.background.finish()
     assert not target.watch.fault()
     target.broker.stop()

@@ -1,7 +1,7 @@
 """Sequences of valid requests with odd values against the coordinator of a live broker.
 
-Everything of groups, offsets and transactions in every version. `ODRADEK_FUZZ_SEED=n` draws others,
-`ODRADEK_FUZZ_SEQUENCES=n` more or less of them. A sequence that does harm is played again alone and made shorter.
+All requests of groups, offsets and transactions in every version. `ODRADEK_FUZZ_SEED=n` draws other sequences,
+`ODRADEK_FUZZ_SEQUENCES=n` sets their number. A sequence that does harm is played again alone and shortened.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SEED = int(os.environ.get("ODRADEK_FUZZ_SEED", "1"))
 LENGTH = 14
 PARTITIONS = 4  # of __consumer_offsets
 MOST_GROWTH = 32 << 20
-STORIES = 10  # one of so many
+STORIES = 10  # one of this many sequences is a story
 
 WEIGHTS = {11: 6, 14: 4, 12: 3, 8: 3, 22: 3, 24: 3, 25: 2, 28: 3, 26: 2, 13: 2}
 WAITING = (11, 14)
@@ -60,7 +60,7 @@ POOLS: Pools = {
 
 
 def apis() -> list[Api]:
-    """What the sequences are made of."""
+    """The APIs that sequences use."""
     rows = table.load_rows()
     found = []
     for key in KEYS:
@@ -71,7 +71,7 @@ def apis() -> list[Api]:
 
 
 def clients(number: int) -> list[Pools]:
-    """Three clients: two of one group or transactional id, one of others; at times the third of the same."""
+    """Three clients: two with the same group and transactional id; the third has others, or sometimes the same."""
     group, name = GROUPS[number % len(GROUPS)], IDS[number % len(IDS)]
     other = {"group_id": GROUPS, "transactional_id": IDS, "v3_and_below_transactional_id": IDS}
     same = {"group_id": [group], "transactional_id": [name], "v3_and_below_transactional_id": [name]}
@@ -80,7 +80,7 @@ def clients(number: int) -> list[Pools]:
 
 
 def made(number: int) -> Script:
-    """Sequence `number`; each tenth is a story."""
+    """Sequence `number`; every tenth is a story."""
     if number % STORIES == STORIES - 1:
         plan = PLANS[number // STORIES % len(PLANS)]
         together = clients(5 * (number // (STORIES * len(PLANS))) + 4 - number % 2)
@@ -110,12 +110,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 def sequences(default: int) -> int:
-    """How many."""
+    """The number of sequences."""
     return int(os.environ.get("ODRADEK_FUZZ_SEQUENCES", default))
 
 
 @pytest.mark.timeout(900)
-def test_hundreds(target: Target) -> None:
+def test_hundreds_of_sequences_do_no_harm(target: Target) -> None:
     target.play(range(sequences(300)))
     assert isinstance(target.background, BackgroundGroups)
     target.background.await_more()
@@ -123,8 +123,8 @@ def test_hundreds(target: Target) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_ten_thousand(target: Target) -> None:
-    """With memory: what the first half needed must do for the second."""
+def test_ten_thousand_sequences_leak_no_memory(target: Target) -> None:
+    """The second half of the sequences must not need more memory than the first."""
     half = sequences(10_000) // 2
     target.play(range(300, 300 + half))
     before = target.watch.memory()
@@ -135,8 +135,8 @@ def test_ten_thousand(target: Target) -> None:
     assert not any(after[name] > before[name] + MOST_GROWTH for name in after), grown
 
 
-def test_innocent_groups_were_not_disturbed(target: Target) -> None:
-    """Last: all of them to the end, and the logs on disk."""
+def test_background_groups_are_intact_after_all_sequences(target: Target) -> None:
+    """Runs last: checks the members of the background groups, and the logs on disk."""
     assert isinstance(target.background, BackgroundGroups)
     target.background.finish()
     assert not target.watch.fault()

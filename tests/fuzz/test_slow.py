@@ -1,6 +1,6 @@
 """Slow clients: frames byte by byte, frames that never arrive, answers that are not read.
 
-`connections.max.idle.ms` ends them, their memory is bounded, and other clients are not slowed.
+`connections.max.idle.ms` closes them, their memory is bounded, and other clients are not delayed.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from .watch import Watch
 
 pytestmark = pytest.mark.live
 
-IDLE_MS = 10_000  # who is held up for some seconds, by the disk or the machine, must not be idle
-CLOSED_S = 60  # idle connections are looked for every five seconds
+IDLE_MS = 10_000  # a client that the disk or the machine delays for some seconds must not count as idle
+CLOSED_S = 60  # the broker checks for idle connections every five seconds
 METADATA = struct.pack(">i", 23) + header(3, 1, 1) + struct.pack(">i", -1)
 MOST_MIB = 160
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, BackgroundClient]]:
-    """A broker that is quick to find connections idle, and a client that must not suffer."""
+    """A broker with a short idle limit, and a background client."""
     with broker_with_client(tmp_path_factory.mktemp("slow"), connections_max_idle_ms=IDLE_MS) as both:
         yield both
 
 
 def feed(wires: list[Wire], data: bytes, step: int, pause: float) -> float:
-    """Send `data` over all `wires`, `step` bytes at a time; the seconds until all were closed."""
+    """Send `data` over all `wires`, `step` bytes at a time; the seconds until the broker closed all."""
     began = time.monotonic()
     left = list(wires)
     for at in range(0, len(data), step):
@@ -63,8 +63,8 @@ def _sent(wire: Wire, data: bytes) -> bool:
         return False
 
 
-def test_frames_byte_by_byte(world: tuple[Broker, BackgroundClient]) -> None:
-    """From the beginning, and behind 100 kB that came at once."""
+def test_connections_that_send_single_bytes_are_closed(world: tuple[Broker, BackgroundClient]) -> None:
+    """From the start of a frame, and after 100 kB that arrive at once."""
     broker, background = world
     wires = [broker.wire() for _ in range(50)]
     for at, wire in enumerate(wires):
@@ -77,8 +77,8 @@ def test_frames_byte_by_byte(world: tuple[Broker, BackgroundClient]) -> None:
     assert "closed: idle for more than connections.max.idle.ms" in broker.log
 
 
-def test_slow_is_not_idle(world: tuple[Broker, BackgroundClient]) -> None:
-    """A frame that takes longer than the idle time, but moves; and a small request every second."""
+def test_slow_frame_and_rare_requests_keep_a_connection_open(world: tuple[Broker, BackgroundClient]) -> None:
+    """The frame takes longer than the idle limit but grows; the other client sends a request every second."""
     broker, _ = world
     topic = create_topic(broker, "slow")
     request = produce_request(topic, batch([b"v" * 20_000]))
@@ -92,7 +92,7 @@ def test_slow_is_not_idle(world: tuple[Broker, BackgroundClient]) -> None:
         assert slow.take(request).responses[0].partition_responses[0].error_code == 0
 
 
-def test_promises_cost_nothing(world: tuple[Broker, BackgroundClient]) -> None:
+def test_announced_frame_sizes_take_no_memory(world: tuple[Broker, BackgroundClient]) -> None:
     broker, background = world
     watch = Watch(broker)
     before = watch.memory()
@@ -107,7 +107,7 @@ def test_promises_cost_nothing(world: tuple[Broker, BackgroundClient]) -> None:
 
 
 def _stuff(wire: Wire, data: bytes, most: int) -> int:
-    """Send `data` again and again until the broker takes no more for a while; the bytes it took."""
+    """Send `data` repeatedly until the broker stops reading; the number of bytes sent."""
     wire.socket.settimeout(0.2)
     sent = 0
     try:
@@ -118,8 +118,8 @@ def _stuff(wire: Wire, data: bytes, most: int) -> int:
     return sent
 
 
-def test_clients_that_never_read(world: tuple[Broker, BackgroundClient]) -> None:
-    """Their answers would be gigabytes; the broker stops reading from them, and closes them in time."""
+def test_clients_that_never_read_are_closed(world: tuple[Broker, BackgroundClient]) -> None:
+    """Their answers would be gigabytes; the broker stops reading from them, and later closes them."""
     broker, background = world
     watch = Watch(broker)
     wires = []
@@ -137,7 +137,7 @@ def test_clients_that_never_read(world: tuple[Broker, BackgroundClient]) -> None
 
 
 def _requests(broker: Broker) -> list[bytes]:
-    """Metadata, Fetch from files, and Fetch by an old client, whose records are converted: each many times."""
+    """Many requests each: Metadata, Fetch from files, and Fetch of an old client, whose records are converted."""
     topic = create_topic(broker, "unread", max_message_bytes=2_000_000)
     with broker.wire() as wire:
         for _ in range(8):
@@ -151,27 +151,27 @@ def _requests(broker: Broker) -> list[bytes]:
 
 
 def _small(broker: Broker) -> Wire:
-    """A connection whose kernel takes little."""
+    """A connection with a small receive buffer."""
     wire = broker.wire()
     wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     return wire
 
 
 def _open(broker: Broker) -> int:
-    """Connections that the workers have now."""
+    """The number of connections of all workers."""
     return sum(
         sum(one.laddr.port == broker.port and one.status == psutil.CONN_ESTABLISHED for one in sockets)
         for sockets in (psutil.Process(pid).net_connections("tcp") for pid in broker.pids("worker"))
     )
 
 
-def test_half_a_frame_does_not_hold_a_draining_worker(fresh_broker: Callable[..., Broker]) -> None:
-    """It would wait 30 s for answers that are under way; half a request is none."""
+def test_half_a_frame_does_not_delay_a_draining_worker(fresh_broker: Callable[..., Broker]) -> None:
+    """The worker waits up to 30 s for requests in progress; half a request is not one."""
     broker = fresh_broker()
     wires = [broker.wire() for _ in range(6)]
     for wire in wires:
         wire.send_raw(METADATA + struct.pack(">i", 1000) + header(0, 7, 1))
-        wire.read_frame()  # so what was sent behind that request has arrived
+        wire.read_frame()  # the half frame after this request has arrived, too
     worker = broker.pids("worker")[0]
     os.kill(worker, signal.SIGTERM)
     wait_until(lambda: worker not in broker.pids("worker"), 25, "the worker ends")

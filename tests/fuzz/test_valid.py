@@ -1,4 +1,4 @@
-"""What is called valid is: the broker's own decoders take it, but for strings and arrays that are too long."""
+"""The broker decodes every request that the fuzzer calls valid, except those with too long strings or arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DECODED = [key for key, row in table.load_rows().items() if row.handle is not No
 
 
 @pytest.mark.parametrize("key", DECODED)
-def test_every_version_is_decoded(key: int) -> None:
+def test_valid_requests_of_every_version_are_decoded(key: int) -> None:
     row = table.load_rows()[key]
     request = interbroker.message_class(row.name + "Request")
     for version in range(row.versions[0], min(row.versions[1], request.max_version) + 1):
@@ -29,5 +29,5 @@ def test_every_version_is_decoded(key: int) -> None:
                 assert row.decode(version, memoryview(body)) is not None, seed
             except WireError as error:
                 assert "elements" in str(error) or any(text in body for text in TOO_LONG), seed
-            except ValueError as error:  # Kafka does not read a filter or an ACL with the code of UNKNOWN either
+            except ValueError as error:  # Kafka also refuses an ACL or filter with an UNKNOWN element
                 assert key in ACLS and "UNKNOWN element" in str(error), seed

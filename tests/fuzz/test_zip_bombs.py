@@ -1,7 +1,7 @@
-"""Small records that unpack to gigabytes, and counts that lie: a clear error, and no memory for them.
+"""Zip bombs (small batches that unpack to gigabytes) and wrong counts cause a clear error and take no memory.
 
-Where a worker looks into records (new ones, for an old consumer, in a search by time) a gigabyte must not be taken;
-where producers are trusted they are stored, and the log stays readable.
+A worker that decodes records (of a produce, for an old consumer, for a search by time) must not take a gigabyte.
+Batches of trusted producers are stored, and the log stays readable.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .zip_bombs import batch_of, message_of
 pytestmark = pytest.mark.live
 
 MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, UNSUPPORTED_CODEC = 10, 2, 87, 76
-SIZES = {"gzip": 1 << 30, "snappy": 1 << 30, "lz4": 200 << 20, "zstd": 1 << 30}  # lz4 packs 255 bytes in one at most
-MOST_MIB = 200  # a worker has 40, and may unpack 32 while its decoder holds as much
+SIZES = {"gzip": 1 << 30, "snappy": 1 << 30, "lz4": 200 << 20, "zstd": 1 << 30}  # the ratio of lz4 is at most 255
+MOST_MIB = 200  # a worker has 40, and may unpack 32 while its decoder holds another 32
 TRUSTED: dict[str, Any] = {"odradek_producers_trusted": "true"}
-TINY = b"\x0c\0\0\0\0\x01\0"  # the smallest record there is
+TINY = b"\x0c\0\0\0\0\x01\0"  # the smallest possible record
 
 
 class Peak:
-    """The most memory that a broker's workers took since this was made, in MiB."""
+    """The peak memory of the workers of a broker since this object was created, in MiB."""
 
     def __init__(self, broker: Broker) -> None:
         self._pids = broker.pids("worker")
@@ -38,14 +38,14 @@ class Peak:
             Path(f"/proc/{pid}/clear_refs").write_text("5")
 
     def mib(self) -> int:
-        """Of the worker that took most."""
+        """The peak of the largest worker."""
         lines = [line for pid in self._pids for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
         return max(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) >> 10
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, BackgroundClient]]:
-    """A broker, and a client that must not suffer."""
+    """A broker and a background client."""
     with broker_with_client(tmp_path_factory.mktemp("bombs")) as both:
         yield both
 
@@ -54,21 +54,23 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Ba
     "config", [{}, {"cleanup_policy": "compact"}, {"compression_type": "gzip"}], ids=["plain", "compact", "gz"]
 )
 @pytest.mark.parametrize("codec", SIZES)
-def test_where_batches_are_opened(world: tuple[Broker, BackgroundClient], codec: str, config: dict[str, Any]) -> None:
+def test_zip_bomb_is_refused_by_produce(
+    world: tuple[Broker, BackgroundClient], codec: str, config: dict[str, Any]
+) -> None:
     broker, background = world
     topic = create_topic(broker, "opened", **config)
     peak = Peak(broker)
     with broker.wire(30) as wire:
         answer = produce(wire, topic, batch_of(codec, SIZES[codec]))
         assert answer.error_code == MESSAGE_TOO_LARGE
-        assert produce(wire, topic, batch([b"v"], key=b"k")).base_offset == 0, "the topic goes on"
+        assert produce(wire, topic, batch([b"v"], key=b"k")).base_offset == 0, "the next batch is stored"
     assert peak.mib() < MOST_MIB
     background.await_more(5)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
-def test_old_messages(world: tuple[Broker, BackgroundClient], codec: str, magic: int) -> None:
+def test_zip_bomb_in_an_old_message_is_refused(world: tuple[Broker, BackgroundClient], codec: str, magic: int) -> None:
     broker, background = world
     topic = create_topic(broker, "old")
     peak = Peak(broker)
@@ -80,8 +82,8 @@ def test_old_messages(world: tuple[Broker, BackgroundClient], codec: str, magic:
 
 
 @pytest.mark.parametrize("codec", SIZES)
-def test_stored_bombs_harm_nobody(world: tuple[Broker, BackgroundClient], codec: str) -> None:
-    """A trusted producer's are taken as they are. An old consumer and a search by time would have them opened."""
+def test_stored_zip_bomb_is_not_unpacked_for_consumers(world: tuple[Broker, BackgroundClient], codec: str) -> None:
+    """Batches of trusted producers are stored unchecked; old consumers and searches by time need their records."""
     broker, background = world
     topic = create_topic(broker, "stored", **TRUSTED)
     with broker.wire(30) as wire:
@@ -93,13 +95,13 @@ def test_stored_bombs_harm_nobody(world: tuple[Broker, BackgroundClient], codec:
             assert (answer.error_code, not answer.records) == (UNSUPPORTED_CODEC, True)
         found = list_offsets(wire, topic, 1)
         assert (found.error_code, found.offset) == (0, 0)
-        assert fetch(wire, topic, 1, version=3).error_code == 0, "behind it"
+        assert fetch(wire, topic, 1, version=3).error_code == 0, "the batch after the zip bomb"
         assert peak.mib() < MOST_MIB
     background.await_more(5)
 
 
-def test_many_bombs_for_one_old_consumer(world: tuple[Broker, BackgroundClient]) -> None:
-    """Each could be converted; all of them in one answer would be gigabytes."""
+def test_memory_is_bounded_when_an_old_consumer_fetches_many_zip_bombs(world: tuple[Broker, BackgroundClient]) -> None:
+    """One batch can be converted; all of them in one answer would be gigabytes."""
     broker, _ = world
     topic = create_topic(broker, "many", **TRUSTED)
     packed = gzip.compress(TINY * 100_000, 9)
@@ -113,8 +115,8 @@ def test_many_bombs_for_one_old_consumer(world: tuple[Broker, BackgroundClient])
 
 
 @pytest.mark.parametrize("count", [1_000_000, 4_000_000, (1 << 31) - 1])
-def test_more_records_than_anyone_sends(world: tuple[Broker, BackgroundClient], count: int) -> None:
-    """Ten kilobytes of them would keep a worker busy for seconds."""
+def test_batch_with_too_many_records_is_refused(world: tuple[Broker, BackgroundClient], count: int) -> None:
+    """Ten kilobytes of such records would keep a worker busy for seconds."""
     broker, background = world
     packed = gzip.compress(TINY * min(count, 4_000_000))
     configs: list[dict[str, Any]] = [{}, TRUSTED, {"cleanup_policy": "compact"}]
@@ -132,10 +134,10 @@ def test_more_records_than_anyone_sends(world: tuple[Broker, BackgroundClient], 
 @pytest.mark.parametrize(
     ("count", "last_delta"), [(0, 0), (0, -1), (-1, -2), (1, 5), (6, 0), (2, 1), ((1 << 31) - 1, (1 << 31) - 2)]
 )
-def test_counts_that_lie(
+def test_batch_with_a_wrong_record_count_is_refused(
     world: tuple[Broker, BackgroundClient], count: int, last_delta: int, topic_config: dict[str, Any]
 ) -> None:
-    """About a batch of one record. What a header alone cannot show is believed of trusted producers."""
+    """The batch has one record. A trusted producer may send a wrong count that the header alone does not show."""
     broker, _ = world
     topic = create_topic(broker, "lies", **topic_config)
     with broker.wire(30) as wire:

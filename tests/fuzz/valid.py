@@ -4,11 +4,11 @@
     values = OddValues(rng, {"group_id": [b"g"], "StopReplica.controller_id": [0]}, spice=0.1)
     body = valid_body(message_class("JoinGroupRequest"), 9, values)
 
-A field takes a value of its pool (`array.field`, `Api.field` or `field`) if it has one, and nothing else where that is
-a tuple; else an ordinary value of its type. A share `spice` of them is odd: an extreme number, an empty, huge or
+A field takes a value of its pool (`array.field`, `Api.field` or `field`) if it has one, and always if the pool is a
+tuple; else an ordinary value of its type. A share `spice` of them is odd: an extreme number, an empty, huge or
 non-ASCII string, an array of many or equal elements, one or many unknown tags. One request in hundreds has
-room for more than 2 MB. Null is drawn where it is allowed. Nothing here lies about a length; what a decoder refuses of
-these is a string that is too long for Kafka, or more elements than a request may have.
+room for more than 2 MB. Null is drawn where it is allowed. Every length is correct; a decoder refuses only strings that
+are too long for Kafka, and more elements than a request may have.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .grammar import FORMATS
 NULL_SHARE = 0.2
 POOL_SHARE = 0.9
 MOST_DEEP = 5
-LONGEST = 32_767  # bytes of a string, in any encoding of it
-ROOM, MORE_ROOM = 2 << 20, 12 << 20  # bytes of strings and elements of arrays that one request may have, about
+LONGEST = 32_767  # bytes of a string, in any encoding
+ROOM, MORE_ROOM = 2 << 20, 12 << 20  # approximate bytes of strings and array elements in one request
 
 ODD_TEXTS = (
     b"", b" ", b"-", b"a\0b", b"a b", b"../escaped", b".", b"a/b", b"%s%n{}", b"\r\nX", "Ωδρ-δ".encode(),
@@ -43,12 +43,12 @@ ODD_BLOBS = (
 
 
 class OddValues:
-    """What the fields of one request are given. `pools`: values by field, or by `Api.field`, that mean something."""
+    """Values for the fields of one request. `pools`: meaningful values by field, or by `Api.field`."""
 
-    MANY = 3_000  # elements that differ; each takes the generator its time
+    MANY = 3_000  # different elements; drawing each one takes time
     # How often an element is repeated; a request may have 65,536 in all.
     EQUAL: tuple[int, ...] = (1, 1, 1, 2, 300, 5_000, 30_000)
-    LARGE_SHARE = 0.005  # of requests that have more room
+    LARGE_SHARE = 0.005  # share of requests with MORE_ROOM
 
     def __init__(self, rng: random.Random, pools: Mapping[str, Sequence[Any]], spice: float = 0.05) -> None:
         self.rng = rng
@@ -59,15 +59,15 @@ class OddValues:
         """The array whose elements are being drawn."""
 
     def odd(self) -> bool:
-        """Whether the next value is to be odd."""
+        """Whether to draw an odd value next."""
         return self.rng.random() < self._spice
 
     def null(self, name: str) -> bool:
-        """Whether the field `name`, which may be null, is."""
+        """Whether the nullable field `name` is null."""
         return self.rng.random() < NULL_SHARE
 
     def known(self, api: str, name: str) -> Any:
-        """A value of the field's pool; None when it has none, or another value is wanted."""
+        """A value of the pool of the field; None if there is no pool, or if another value is due."""
         pool = self.pool(api, name)
         if isinstance(pool, tuple):
             return self.rng.choice(pool)
@@ -76,12 +76,12 @@ class OddValues:
         return self.rng.choice(pool)
 
     def pool(self, api: str, name: str) -> Sequence[Any] | None:
-        """The values that mean something in a field."""
+        """The pool of a field."""
         pools = self._pools
         return pools.get(f"{self.within}.{name}") or pools.get(f"{api}.{name}") or pools.get(name)
 
     def number(self, bits: int) -> int:
-        """A signed integer of so many bits."""
+        """A signed integer of this many bits."""
         if self.odd():
             edge = 1 << bits - 1
             return self.rng.choice((-1, -2, -edge, edge - 1, edge - 2, self.rng.randrange(-edge, edge)))
@@ -109,7 +109,7 @@ class OddValues:
         return chosen if self._room > 0 else b""
 
     def repeats(self, name: str, size: int) -> int:
-        """How many more times the array `name` has its first element, which has so many bytes."""
+        """How often the array `name` repeats its first element, which has `size` bytes."""
         if not self.odd():
             return 0
         times = min(self.rng.choice(self.EQUAL), max(self._room, 0) // (size + 64))
@@ -117,7 +117,7 @@ class OddValues:
         return times
 
     def count(self, name: str, depth: int) -> int:
-        """How many elements the array `name` has; the pool `name.count` says so where there is one."""
+        """The number of elements of the array `name`, from the pool `name.count` if there is one."""
         pool = self._pools.get(f"{name}.count")
         if pool:
             return int(self.rng.choice(pool))
@@ -129,19 +129,19 @@ class OddValues:
 
 
 def is_ours(kind: Any) -> bool:
-    """Whether a message class is made of our schemas: the library's has a class of each version, `kind[3]`."""
+    """Whether a message class is built from our schemas; kafka-python has a class for each version, `kind[3]`."""
     return not hasattr(type(kind), "__getitem__")
 
 
 def valid_body(request_class: Any, version: int, values: OddValues) -> bytes:
-    """The body of one request; what stands in it is drawn from `values`."""
+    """The body of one request with fields drawn from `values`."""
     flexible = request_class.flexible_version_q(version)
     api = request_class.__name__.removesuffix("Request")
     return _Body(api, version, flexible, values).struct(request_class._struct, 0)
 
 
 class _Body:
-    """One request's body being written."""
+    """Writes the body of one request."""
 
     def __init__(self, api: str, version: int, flexible: bool, values: OddValues) -> None:
         self._api = api
@@ -185,7 +185,7 @@ class _Body:
         return self._length(len(elements), ">i") + b"".join(elements)
 
     def _simple(self, field: Any, name: str, *, element: bool = False) -> bytes:
-        """A value of its own, or an array's element, which is never null though the array may be."""
+        """A single value, or an array element, which is never null though the array may be."""
         kind = field.type_str.removeprefix("[]")
         known = self._values.known(self._api, name)
         if kind in FORMATS:

@@ -1,4 +1,4 @@
-"""What bad input must not do to a broker's processes: end one, make one complain of a fault of its own, or grow one."""
+"""Checks that bad input ends no process of a broker, causes no internal error, and leaks no memory."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import psutil
 
-# What a fault of ours looks like in the log. A malformed request is one line of its own.
+# Log lines of internal errors. A malformed request has a log line of its own.
 _FAULT = re.compile(r"Traceback|an internal error|unexpected error|process that answers it died")
 _ROLES = ("supervisor", "acceptor", "worker", "coordinator", "controller", "replicator", "janitor")
 
 
 class Watch:
-    """Looks at one broker, from when it is made."""
+    """Watches one broker from its creation on."""
 
     def __init__(self, broker: Any) -> None:
         self._broker = broker
@@ -25,7 +25,7 @@ class Watch:
         return {role: self._broker.pids(role) for role in _ROLES}
 
     def fault(self) -> str:
-        """What went wrong since the last look; empty when nothing did."""
+        """The fault since the last call; empty if there is none."""
         with self._broker.log_file.open("rb") as log:
             log.seek(self._read)
             text = log.read().decode(errors="replace")
@@ -37,11 +37,11 @@ class Watch:
         return "" if self._same() else f"processes were {self.pids}, are {self._pids()}:\n{text[-4000:]}"
 
     def _same(self) -> bool:
-        """Are all its processes still there? (Cheap: their children are not looked for.)"""
+        """Whether all first processes still run; cheap, since it does not search for children."""
         return all(_lives(pid) for pids in self.pids.values() for pid in pids)
 
     def memory(self) -> dict[str, int]:
-        """Resident bytes of its own by role and number, without what is shared."""
+        """Unique set size in bytes, by role and number of the process."""
         return {
             f"{role}-{at}": psutil.Process(pid).memory_full_info().uss
             for role, pids in self.pids.items()

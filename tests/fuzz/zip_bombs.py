@@ -1,4 +1,4 @@
-"""Small records that unpack to gigabytes, made without unpacking them anywhere here."""
+"""Small batches that unpack to gigabytes, made without that much memory."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def bomb(codec: str, size: int) -> bytes:
 
 
 def _gzip(size: int) -> bytes:
-    """Members one behind the other, which readers of gzip take for one stream."""
+    """Successive members, which gzip readers take for one stream."""
     return gzip.compress(bytes(_PIECE), 9, mtime=0) * (size // _PIECE)
 
 
 def _zstd(size: int) -> bytes:
-    """One frame of blocks that are a byte and how often to repeat it."""
+    """One frame of RLE blocks, each a byte and its repeat count."""
     header = struct.pack("<IBB", 0xFD2FB528, 0, 0x70)  # no checksum, no content size, a window of 16 MiB
     block = _ZSTD_BLOCK << 3 | 1 << 1
     blocks = (block.to_bytes(3, "little") + b"\0") * (size // _ZSTD_BLOCK)
-    return header + blocks + (1 | 1 << 1).to_bytes(3, "little") + b"\0"  # the last one
+    return header + blocks + (1 | 1 << 1).to_bytes(3, "little") + b"\0"  # the last block
 
 
 def _lz4(size: int) -> bytes:
@@ -43,7 +43,7 @@ def _lz4(size: int) -> bytes:
 
 
 def _snappy(size: int) -> bytes:
-    """A raw block that claims to be that large."""
+    """A raw block that claims `size` bytes."""
     out = bytearray()
     left = size
     while left > 0x7F:

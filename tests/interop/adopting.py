@@ -1,4 +1,4 @@
-"""A directory that Apache Kafka filled with topics of all kinds, and what it said of them."""
+"""A directory that Apache Kafka filled with topics of all kinds, and its description of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Configs = dict[str, dict[str, tuple[Any, ...]]]
 
 
 class Described(NamedTuple):
-    """What a broker says: by topic its configs as (value, source, synonyms), its id, how many partitions it has."""
+    """A broker's description of topics: configs as (value, source, synonyms), ids, and numbers of partitions."""
 
     configs: Configs
     ids: dict[str, bytes]
@@ -45,7 +45,7 @@ class Described(NamedTuple):
 
 
 def fill(bootstrap: str, segment_bytes: int) -> None:
-    """Topics of all kinds, made, altered and deleted; more metadata than one snapshot has; old records."""
+    """Create, alter and delete topics of all kinds, with old records, and more metadata than one snapshot holds."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
         _make(admin, {"segment.bytes": str(segment_bytes)})
@@ -73,7 +73,7 @@ def _make(admin: KafkaAdminClient, small: dict[str, str]) -> None:
 
 
 def alter(bootstrap: str, *words: str) -> None:
-    """`odradek configs --alter WORDS…`, which is for any broker."""
+    """`odradek configs --alter WORDS…`, which works with any broker."""
     command = [sys.executable, "-m", "odradek.broker", "configs", "--bootstrap-server", bootstrap, "--alter", *words]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
 
@@ -89,7 +89,7 @@ def _alter(bootstrap: str, admin: KafkaAdminClient) -> None:
 
 
 def produce_old(bootstrap: str, *topics: str) -> None:
-    """Records of ten days ago, several for each key, in several segments."""
+    """Produce records of ten days ago, several for each key, in several segments."""
     producer = KafkaProducer(bootstrap_servers=bootstrap, batch_size=0)
     when = time.time_ns() // 1_000_000 - OLD_MS
     for topic in topics:
@@ -100,7 +100,7 @@ def produce_old(bootstrap: str, *topics: str) -> None:
 
 
 def offsets(bootstrap: str, topic: str) -> list[int]:
-    """Of all records of partition 0 that can still be read."""
+    """The offsets of all readable records of partition 0."""
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False)
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
@@ -111,15 +111,15 @@ def offsets(bootstrap: str, topic: str) -> list[int]:
     return found
 
 
-def rounds_of_retention(bootstrap: str) -> None:
-    """Returns when the janitor has been through all partitions: twice a topic that is to lose its records lost them."""
+def await_retention_rounds(bootstrap: str) -> None:
+    """Wait until the janitor has checked all partitions: retention has twice emptied a topic."""
     for _ in range(2):
         produce_old(bootstrap, "week")
         wait_until(lambda: offsets(bootstrap, "week") == [], 60, "records of ten days ago are deleted")
 
 
 def describe(bootstrap: str) -> Described:
-    """What the broker says of all its topics but internal ones."""
+    """The broker's description of all topics except internal ones."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
         topics = {one["name"]: one for one in admin.describe_topics() if not one["is_internal"]}
@@ -139,7 +139,7 @@ def _entry(config: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def adopted(make: Any, data: Path, folder: Path, **properties: Any) -> Any:
-    """A broker of ours on a copy of `data`, not started."""
+    """Our broker on a copy of `data`, not started."""
     shutil.copytree(data, folder / "data")
     broker = make(start=False, **properties)
     broker.data_dir = folder / "data"
@@ -148,13 +148,13 @@ def adopted(make: Any, data: Path, folder: Path, **properties: Any) -> Any:
 
 
 def without_metadata(data: Path, folder: Path) -> Path:
-    """A copy as ZooKeeper-mode Kafka would leave it: no metadata log."""
+    """A copy without the metadata log, as Kafka in ZooKeeper mode would leave it."""
     shutil.copytree(data, folder / "zookeeper-mode", ignore=shutil.ignore_patterns("__cluster_metadata-0"))
     return folder / "zookeeper-mode"
 
 
-def lose_the_end(directory: Path, how: str) -> None:
-    """Of a metadata log without snapshots: the second half, at any byte or between batches; or all but a snapshot."""
+def truncate_metadata_log(directory: Path, how: str) -> None:
+    """Remove snapshots and the second half of a metadata log, at any byte or between batches; or all but a snapshot."""
     if how == "no log":
         for path in directory.glob("*.log"):
             path.unlink()
@@ -170,7 +170,7 @@ def lose_the_end(directory: Path, how: str) -> None:
 
 
 def fingerprint(folder: Path) -> dict[str, tuple[int, int, str]]:
-    """Mode, time of the last change and contents of all files and directories."""
+    """Mode, modification time and contents of all files and directories."""
     found = {}
     for path in sorted(folder.rglob("*")):
         digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
@@ -179,7 +179,7 @@ def fingerprint(folder: Path) -> dict[str, tuple[int, int, str]]:
 
 
 class Filled(NamedTuple):
-    """Copies of the directory after a kill -9 and after a clean stop, and what the broker had said."""
+    """Copies of the directory after a SIGKILL and after a clean stop, and the broker's description of its topics."""
 
     killed: Path
     stopped: Path
@@ -187,7 +187,7 @@ class Filled(NamedTuple):
 
 
 def filled(version: str, folder: Path, segment_bytes: int = 2000) -> Filled:
-    """Have an Apache Kafka fill a directory."""
+    """Fill a directory with an Apache Kafka."""
     folder.mkdir(parents=True, exist_ok=True)
     apache = Apache(version, folder, **SNAPSHOTS).start()
     try:

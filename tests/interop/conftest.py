@@ -1,4 +1,4 @@
-"""What tests of a take-over share: filling a directory with an Apache Kafka takes its time."""
+"""Shared by tests of adoption: it takes long to fill a directory with Apache Kafka."""
 
 from __future__ import annotations
 

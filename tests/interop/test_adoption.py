@@ -1,4 +1,4 @@
-"""Taking over what Apache Kafka left: configs and ids as they were; what is not known keeps every record."""
+"""Adoption of a directory of Apache Kafka keeps configs and ids; a topic with unknown retention keeps all records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def status(broker: Any) -> dict[str, Any]:
 
 
 def check_described(broker: Any, kafka: Filled) -> None:
-    """Field by field what Kafka said."""
+    """Compare our description of the topics with Kafka's, field by field."""
     ours = adopting.describe(broker.bootstrap)
     assert (ours.ids, ours.partitions) == (kafka.said.ids, kafka.said.partitions)
     for topic, configs in kafka.said.configs.items():
@@ -36,21 +36,27 @@ def check_described(broker: Any, kafka: Filled) -> None:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_configs_and_ids_are_those_that_kafka_had(kafka: Filled, fresh_broker: Any, tmp_path: Path, how: str) -> None:
+def test_adopted_topics_keep_configs_and_ids(kafka: Filled, fresh_broker: Any, tmp_path: Path, how: str) -> None:
     data = getattr(kafka, how)
     broker = adopting.adopted(fresh_broker, data, tmp_path, **QUICK).start()
     check_described(broker, kafka)
-    adopting.rounds_of_retention(broker.bootstrap)
+    adopting.await_retention_rounds(broker.bootstrap)
     assert adopting.offsets(broker.bootstrap, "events") == ALL
     for topic in ("_schemas", "connect-configs"):
-        assert adopting.offsets(broker.bootstrap, topic)[-3:] == ALL[-3:], "the last of each key"
+        assert adopting.offsets(broker.bootstrap, topic)[-3:] == ALL[-3:], (
+            "compaction keeps the last record of each key"
+        )
     assert status(broker)["unknown_retention"] == []
     log = "__cluster_metadata-0"
-    assert adopting.fingerprint(broker.data_dir / log) == adopting.fingerprint(data / log), "users are kept there alone"
+    assert adopting.fingerprint(broker.data_dir / log) == adopting.fingerprint(data / log), (
+        "the metadata log, the only place of the users, is unchanged"
+    )
 
 
 @pytest.mark.timeout(240)
-def test_what_is_not_known_stays_until_somebody_says(kafka: Filled, fresh_broker: Any, tmp_path: Path) -> None:
+def test_topics_with_unknown_retention_keep_records_until_it_is_set(
+    kafka: Filled, fresh_broker: Any, tmp_path: Path
+) -> None:
     data = adopting.without_metadata(kafka.killed, tmp_path)
     broker = adopting.adopted(fresh_broker, data, tmp_path, **QUICK).start()
     topics = sorted(kafka.said.ids)
@@ -58,25 +64,29 @@ def test_what_is_not_known_stays_until_somebody_says(kafka: Filled, fresh_broker
     adopting.produce_old(broker.bootstrap, "week")
     described = broker.command("configs", "--bootstrap-server", broker.bootstrap, "--describe", "--topic", "events")
     assert "retention.ms=-1 " in described.stdout and f"{MARK}=true" in described.stdout
-    adopting.alter(broker.bootstrap, "--topic", "bulk-1", "--add-config", "max.message.bytes=5000")  # says nothing
+    adopting.alter(
+        broker.bootstrap, "--topic", "bulk-1", "--add-config", "max.message.bytes=5000"
+    )  # does not set the retention
     adopting.alter(broker.bootstrap, "--topic", "_schemas", "--add-config", "cleanup.policy=compact")
     topics.remove("_schemas")
     assert status(broker)["unknown_retention"] == topics
     defaults = broker.command("adopt", "--bootstrap-server", broker.bootstrap, "--defaults", "--topic", "week")
     assert defaults.returncode == 0, defaults.stderr
     topics.remove("week")
-    adopting.rounds_of_retention(broker.bootstrap)
+    adopting.await_retention_rounds(broker.bootstrap)
     for topic in set(KEPT) - {"_schemas"}:
         assert adopting.offsets(broker.bootstrap, topic) == ALL
     named = broker.log.count(", ".join(topics))
     broker.restart()
-    assert broker.log.count(", ".join(topics)) == named + 1, "each start names them"
+    assert broker.log.count(", ".join(topics)) == named + 1, "each start logs these topics"
     assert broker.command("adopt", "--bootstrap-server", broker.bootstrap, "--defaults").returncode == 0
     assert status(broker)["unknown_retention"] == []
-    wait_until(lambda: adopting.offsets(broker.bootstrap, "events") == [], 60, "now uses the broker's defaults")
+    wait_until(
+        lambda: adopting.offsets(broker.bootstrap, "events") == [], 60, "the topic uses the defaults of the broker"
+    )
 
 
-def test_a_dry_run_changes_nothing(kafka: Filled, fresh_broker: Any) -> None:
+def test_dry_run_changes_nothing(kafka: Filled, fresh_broker: Any) -> None:
     before = adopting.fingerprint(kafka.killed)
     broker = fresh_broker(start=False)
     done = broker.command("adopt", str(kafka.killed), "--dry-run")
@@ -89,13 +99,13 @@ def test_a_dry_run_changes_nothing(kafka: Filled, fresh_broker: Any) -> None:
     assert "secret" not in done.stdout
 
 
-def test_a_dry_run_names_what_is_not_known(kafka: Filled, fresh_broker: Any, tmp_path: Path) -> None:
+def test_dry_run_names_topics_with_unknown_retention(kafka: Filled, fresh_broker: Any, tmp_path: Path) -> None:
     data = adopting.without_metadata(kafka.killed, tmp_path)
     done = fresh_broker(start=False).command("adopt", str(data), "--dry-run")
     assert "UNKNOWN RETENTION" in done.stdout and "events: the directory has no metadata log of KRaft" in done.stdout
 
 
-def test_a_damaged_metadata_log_is_not_known(kafka: Filled, fresh_broker: Any, tmp_path: Path) -> None:
+def test_damaged_metadata_log_makes_retention_unknown(kafka: Filled, fresh_broker: Any, tmp_path: Path) -> None:
     shutil.copytree(kafka.stopped, tmp_path / "copy")
     for path in (tmp_path / "copy" / "__cluster_metadata-0").iterdir():
         if path.suffix in (".log", ".checkpoint"):
@@ -107,10 +117,12 @@ def test_a_damaged_metadata_log_is_not_known(kafka: Filled, fresh_broker: Any, t
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("how", ["half", "whole batches", "no log"])
-def test_a_metadata_log_without_its_end_is_unknown(kafka: Filled, fresh_broker: Any, tmp_path: Path, how: str) -> None:
-    """What is left of it may say that records go after a second, where what is lost said that they stay."""
+def test_truncated_metadata_log_makes_retention_unknown(
+    kafka: Filled, fresh_broker: Any, tmp_path: Path, how: str
+) -> None:
+    """The rest of the log may have a short retention that a lost record replaced by an unlimited one."""
     shutil.copytree(kafka.stopped, tmp_path / "copy")
-    adopting.lose_the_end(tmp_path / "copy" / "__cluster_metadata-0", how)
+    adopting.truncate_metadata_log(tmp_path / "copy" / "__cluster_metadata-0", how)
     broker = adopting.adopted(fresh_broker, tmp_path / "copy", tmp_path, **QUICK).start()
     assert status(broker)["unknown_retention"] == sorted(kafka.said.ids)
     assert adopting.offsets(broker.bootstrap, "events") == ALL
@@ -119,8 +131,8 @@ def test_a_metadata_log_without_its_end_is_unknown(kafka: Filled, fresh_broker: 
 @pytest.mark.long
 @pytest.mark.needs("java-4.1.0")
 @pytest.mark.timeout(240)
-def test_newer_kafkas_too(fresh_broker: Any, tmp_path: Path) -> None:
-    kafka = adopting.filled("4.1.0", tmp_path / "apache", 1 << 20)  # the least that Kafka 4 takes
+def test_directory_of_kafka_4_is_adopted(fresh_broker: Any, tmp_path: Path) -> None:
+    kafka = adopting.filled("4.1.0", tmp_path / "apache", 1 << 20)  # the lower bound of segment.bytes in Kafka 4
     broker = adopting.adopted(fresh_broker, kafka.stopped, tmp_path, **QUICK).start()
     ours = adopting.describe(broker.bootstrap)
     assert (ours.ids, ours.partitions) == (kafka.said.ids, kafka.said.partitions)

@@ -1,6 +1,6 @@
-"""kill -9 in the midst of a take-over: the next start goes on, and it comes to the same as if nothing had happened.
+"""SIGKILL during adoption: the next start continues, and the outcome is that of an undisturbed adoption.
 
-`ODRADEK_TEST_SEED` repeats at which moments the random kills come.
+`ODRADEK_TEST_SEED` repeats the moments of the random kills.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from .adopting import Described, Filled
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
 
-# What the controller process does in a take-over and behind it, by the names of failpoints/points.py, in this order.
+# Steps of the controller process during and after adoption, in order, as named in failpoints/points.py.
 STEPS = (
     "metadata.before-commit", "metadata.after-commit", "metadata.before-slot", "metadata.after-slot",
     "metadata.before-publish", "metadata.region-made", "metadata.after-publish",
 )  # fmt: skip
 ODRADEK = [sys.executable, "-m", "odradek.broker"]
-DELETED = "-delete"  # a mark of Kafka's
-LONGEST_S = 3.0  # until it is ready, on a machine that is not very busy
+DELETED = "-delete"  # Kafka's suffix of deleted logs
+LONGEST_S = 3.0  # for a start, on a machine that is not very busy
 RANDOM = 6
 
 
 class Outcome(NamedTuple):
-    """What a take-over came to."""
+    """The outcome of an adoption."""
 
     said: Described
     unknown: list[str]
@@ -53,7 +53,7 @@ def outcome(broker: Any) -> Outcome:
 
 
 def lost(before: Path, after: Path) -> list[str]:
-    """Logs of Kafka's that are not there as they were, but for what it had marked as deleted itself."""
+    """Kafka's logs that are missing or changed, except those that Kafka had marked as deleted."""
     logs = [path for path in before.glob("*-*/*.log") if not path.parent.name.endswith(DELETED)]
     same = lambda path: path.is_file() and path.read_bytes()  # noqa: E731
     return [str(path) for path in logs if same(after / path.relative_to(before)) != path.read_bytes()]
@@ -81,7 +81,7 @@ def check(broker: Any, kafka: Filled, undisturbed: Outcome) -> None:
 
 @pytest.fixture
 def broker(kafka: Filled, fresh_broker: Any, tmp_path: Path) -> Any:
-    """Not started, on what a killed Kafka left."""
+    """A broker on the directory of a killed Kafka, not started."""
     return adopting.adopted(fresh_broker, kafka.killed, tmp_path)
 
 
@@ -93,10 +93,10 @@ def arming(broker: Any, tmp_path: Path) -> Iterator[Arming]:
     made.disarm()
 
 
-def test_killed_at_each_step_of_a_take_over(
+def test_adoption_completes_after_kills_at_each_step(
     broker: Any, arming: Arming, kafka: Filled, undisturbed: Outcome
 ) -> None:  # fmt: skip
-    """All processes, when the controller has come there; each start goes on from where the last one ended."""
+    """All processes are killed when the controller has reached the step; each start continues the adoption."""
     for step in STEPS:
         arming.arm(step, action=signal.SIGSTOP)
         broker.launch()
@@ -105,10 +105,10 @@ def test_killed_at_each_step_of_a_take_over(
     check(broker, kafka, undisturbed)
 
 
-def test_the_controller_is_killed_in_a_take_over(
+def test_adoption_completes_after_kills_of_the_controller(
     broker: Any, arming: Arming, kafka: Filled, undisturbed: Outcome
 ) -> None:  # fmt: skip
-    """Another one goes on, in the same life of the broker."""
+    """The next controller process continues, while the broker keeps running."""
     for step in STEPS[:3]:
         arming.arm(step)
     check(broker, kafka, undisturbed)
@@ -116,7 +116,9 @@ def test_the_controller_is_killed_in_a_take_over(
 
 
 @pytest.mark.long
-def test_killed_at_any_moment(kafka: Filled, undisturbed: Outcome, fresh_broker: Any, tmp_path: Path) -> None:
+def test_adoption_completes_after_kills_at_random_moments(
+    kafka: Filled, undisturbed: Outcome, fresh_broker: Any, tmp_path: Path
+) -> None:
     seed = int(os.environ.get("ODRADEK_TEST_SEED", random.randrange(1 << 32)))
     print(f"ODRADEK_TEST_SEED={seed}")
     rng = random.Random(seed)
@@ -130,8 +132,10 @@ def test_killed_at_any_moment(kafka: Filled, undisturbed: Outcome, fresh_broker:
         broker.stop()
 
 
-def test_killed_while_the_defaults_are_to_count(kafka: Filled, fresh_broker: Any, tmp_path: Path) -> None:
-    """A topic has all of what keeps its records, or nothing of it; saying it once more is enough."""
+def test_kill_during_adopt_defaults_leaves_each_topic_consistent(
+    kafka: Filled, fresh_broker: Any, tmp_path: Path
+) -> None:
+    """A topic has all configs that keep its records, or none; a second run of the command completes the change."""
     broker = adopting.adopted(fresh_broker, adopting.without_metadata(kafka.killed, tmp_path), tmp_path).start()
     words = ["adopt", "--bootstrap-server", broker.bootstrap, "--defaults"]
     with subprocess.Popen([*ODRADEK, *words], stderr=subprocess.DEVNULL, preexec_fn=die_with_parent) as asking:

@@ -1,7 +1,7 @@
-"""Taking over what the nodes of a KRaft quorum of three left: each node's directory is adopted by a broker alone.
+"""Adoption of each directory of a KRaft quorum of three nodes, by a broker alone.
 
-With several voters the end of a metadata log may not be committed. So a topic's configs are those that Kafka had, or
-its retention counts as not known, and all its records stay.
+With several voters the end of a metadata log may not be committed. So a topic keeps the configs that Kafka had, or
+its retention is unknown and all its records stay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .adopting import RECORDS, SNAPSHOTS, Described
 
 VERSION = "4.1.0"
 NODES = range(3)
-SMALL = {"segment.bytes": str(1 << 20)}  # the least that Kafka 4 takes
+SMALL = {"segment.bytes": str(1 << 20)}  # the lower bound in Kafka 4
 MADE = {
     "_schemas": SMALL | {"cleanup.policy": "compact"},
     "events": SMALL | {"retention.ms": "-1"},
@@ -57,7 +57,7 @@ class Quorum:
         return self.launch()
 
     def launch(self) -> Quorum:
-        """Start all; one alone does not answer."""
+        """Start all nodes, since one node alone does not answer."""
         for node in self.nodes:
             node.spawn()
         for node in self.nodes:
@@ -69,12 +69,12 @@ class Quorum:
         return ",".join(node.bootstrap for node in self.nodes)
 
     def kill(self) -> None:
-        """SIGKILL of all."""
+        """Kill all nodes by SIGKILL."""
         for node in self.nodes:
             node.kill()
 
     def stop(self) -> None:
-        """SIGTERM of all. The last ones have no quorum any more to leave in order: they are killed after a while."""
+        """Stop all nodes by SIGTERM. The last ones lack a quorum for a controlled shutdown and are killed later."""
         for node in self.nodes:
             if node.process is not None:
                 node.process.terminate()
@@ -85,7 +85,7 @@ class Quorum:
         self.kill()
 
     def copies(self, folder: Path) -> list[Path]:
-        """Of the nodes' directories."""
+        """Copies of the directories of the nodes."""
         return [Path(shutil.copytree(node.data_dir, folder / str(at))) for at, node in enumerate(self.nodes)]
 
 
@@ -99,7 +99,7 @@ def _node(folder: Path, node: int, voters: str, port: int) -> Apache:
 
 
 class Left(NamedTuple):
-    """The nodes' directories, and what Kafka had said."""
+    """The directories of the nodes, and Kafka's description of the topics."""
 
     killed: list[Path]
     stopped: list[Path]
@@ -113,12 +113,12 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
     try:
         fill(quorum.bootstrap)
         said = adopting.describe(quorum.bootstrap)
-        wait_until(lambda: same_everywhere(quorum), 60, "every node to have all records")
+        wait_until(lambda: same_everywhere(quorum), 60, "every node has all records")
         quorum.kill()
         killed, before = quorum.copies(folder / "killed"), snapshots(quorum)
         quorum.launch()
         another = lambda: all(map(set.difference, snapshots(quorum), before))  # noqa: E731
-        wait_until(another, 120, "a snapshot of all, on each node")
+        wait_until(another, 120, "a snapshot of all metadata on each node")
         quorum.stop()
     finally:
         quorum.kill()
@@ -126,7 +126,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Left:
 
 
 def fill(bootstrap: str) -> None:
-    """Topics with a replica on each node: made, altered, deleted and made again; old records."""
+    """Create, alter, delete and recreate topics with a replica on each node and old records."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
         for name, configs in MADE.items():
@@ -149,12 +149,12 @@ def same_everywhere(quorum: Quorum) -> bool:
 
 
 def snapshots(quorum: Quorum) -> list[set[str]]:
-    """Of the metadata, by node. Some no-op records every second have one made."""
+    """The metadata snapshots by node. No-op records every second cause new ones."""
     return [{path.name for path in node.data_dir.glob("__cluster_metadata-0/*.checkpoint")} for node in quorum.nodes]
 
 
 def check(broker: Any, said: Described) -> set[str]:
-    """Nothing was taken over that Kafka had not; the topics whose retention is not known."""
+    """Assert that adopted configs are Kafka's; the topics with unknown retention."""
     unknown = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)["unknown_retention"]
     ours = adopting.describe(broker.bootstrap)
     assert (ours.ids, ours.partitions) == (said.ids, said.partitions)
@@ -168,13 +168,15 @@ def check(broker: Any, said: Described) -> set[str]:
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 @pytest.mark.parametrize("node", NODES)
-def test_each_node_is_taken_over(left: Left, fresh_broker: Any, tmp_path: Path, node: int, how: str) -> None:
+def test_directory_of_each_node_is_adopted(left: Left, fresh_broker: Any, tmp_path: Path, node: int, how: str) -> None:
     data = getattr(left, how)[node]
     quick = {"log_retention_check_interval_ms": 50, "log_cleaner_backoff_ms": 50}
     broker = adopting.adopted(fresh_broker, data, tmp_path, broker_id=node, **quick).start()
     unknown = check(broker, left.said)
-    assert how == "killed" or unknown == set(), "all is in a snapshot"
-    adopting.produce_old(broker.bootstrap, "_schemas")  # the segments before are retention's and the cleaner's
+    assert how == "killed" or unknown == set(), "the snapshot has all metadata"
+    adopting.produce_old(
+        broker.bootstrap, "_schemas"
+    )  # rolls the segment, so that retention and the cleaner handle the earlier ones
     for topic in ("events", "altered"):
         assert adopting.offsets(broker.bootstrap, topic) == list(range(RECORDS)), topic
     log = "__cluster_metadata-0"

@@ -1,4 +1,4 @@
-"""Taking over what an Apache Kafka on ZooKeeper left: alone its configs cannot be known, in its cluster they are."""
+"""Adoption of a directory of Apache Kafka with ZooKeeper: only a member of its cluster can know the configs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
 
 @pytest.fixture
 def data(zookeeper: ZooKeeper, tmp_path: Path) -> Path:
-    """What the stopped broker 0 left: a compacted topic with records of ten days ago."""
+    """The directory of the stopped broker 0, with a compacted topic and records of ten days ago."""
     kafka = ApacheMember(tmp_path / "kafka", 0, zookeeper.connect).start()
     try:
         admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
@@ -49,7 +49,7 @@ def overrides(broker: Any) -> dict[str, str]:
 
 
 @pytest.mark.timeout(240)
-def test_what_a_broker_on_zookeeper_left(
+def test_directory_of_a_zookeeper_broker_is_adopted_alone_and_in_its_cluster(
     zookeeper: ZooKeeper, data: Path, fresh_broker: Any, tmp_path: Path
 ) -> None:  # fmt: skip
     quick = {"log_retention_check_interval_ms": 50}
@@ -59,7 +59,7 @@ def test_what_a_broker_on_zookeeper_left(
     admin = KafkaAdminClient(bootstrap_servers=alone.bootstrap)
     admin.create_topics([NewTopic("week", 1, 1)])
     admin.close()
-    adopting.rounds_of_retention(alone.bootstrap)
+    adopting.await_retention_rounds(alone.bootstrap)
     assert adopting.offsets(alone.bootstrap, "_schemas") == list(range(RECORDS))
     member = adopting.adopted(
         fresh_broker, data, tmp_path / "member", zookeeper_connect=zookeeper.connect, **quick

@@ -1,4 +1,4 @@
-"""Apache Kafka's DumpLogSegments accepts every file that mixed traffic leaves behind."""
+"""Apache Kafka's DumpLogSegments accepts every file that mixed traffic creates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 
 VERSIONS = ["3.9.1", "4.1.0"]
 DUMP = "kafka.tools.DumpLogSegments"
-# What the tool prints (and exits with 0) when something is wrong.
+# Messages of the tool for a fault, in spite of which it exits with 0.
 COMPLAINT = re.compile(
     r"[^\n]*(isvalid: false|Mismatches in|Non-?[cC]onsecutive|not found in|out of order|corrupt|Exception|"
     r"Found \d+ invalid|sanity check (failed|fails)|Could not|ERROR)[^\n]*"
@@ -28,7 +28,7 @@ COMPLAINT = re.compile(
 
 @pytest.fixture
 def folder(fresh_broker: Any) -> Path:
-    """The data directory of a stopped broker that has rolled, been killed, and taken all kinds of records."""
+    """The data directory of a stopped broker that has rolled segments, been killed, and stored all kinds of records."""
     broker = fresh_broker(log_segment_bytes=600_000, log_index_interval_bytes=1000)
     small = create_topic(broker, "small", 2, segment_bytes=5000, index_interval_bytes=200)
     mixed = create_topic(broker, "mixed")
@@ -44,7 +44,7 @@ def folder(fresh_broker: Any) -> Path:
 
 
 def write(broker: Any, small: str, mixed: str, old: str, at: int) -> None:
-    """Some of everything."""
+    """Write records of all kinds."""
     with broker.wire() as wire:
         me = producer_id(wire)
         for sequence in range(60):
@@ -64,7 +64,7 @@ def write(broker: Any, small: str, mixed: str, old: str, at: int) -> None:
 
 
 def commit_offsets(broker: Any, topic: str) -> None:
-    """A group's offset, so that there is an __consumer_offsets."""
+    """Commit an offset of a group, which creates __consumer_offsets."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "dumped"})
@@ -74,7 +74,7 @@ def commit_offsets(broker: Any, topic: str) -> None:
 
 @pytest.mark.timeout(240)
 @pytest.mark.needs("java-3.9.1", "java-4.1.0")
-def test_every_file_is_accepted(folder: Path) -> None:
+def test_kafkas_tool_accepts_every_file(folder: Path) -> None:
     for version in VERSIONS:
         logs = sorted(str(path) for path in folder.glob("*/*.log"))
         indexes = sorted(str(path) for path in folder.glob("*/*index") if path.stat().st_size)
@@ -100,8 +100,8 @@ def dump(version: str, *words: str) -> str:
 
 
 @pytest.mark.needs("java-4.1.0")
-def test_the_complaints_are_recognised(folder: Path) -> None:
-    """The test above can fail: a byte changed in a log, an index that points elsewhere."""
+def test_complaints_of_kafkas_tool_are_recognised(folder: Path) -> None:
+    """A changed byte in a log and a wrong position in an index fail the check of the test above."""
     log = max(folder.glob("mixed*/*.log"), key=lambda path: path.stat().st_size)
     data = bytearray(log.read_bytes())
     data[len(data) // 2] ^= 0xFF

@@ -1,6 +1,6 @@
-"""One directory handed to and fro: Apache Kafka 3.9.1 writes, Odradek takes over and writes, Apache Kafka reads it all.
+"""One directory used in turn: Apache Kafka 3.9.1 writes, Odradek adopts it and writes, Apache Kafka reads all records.
 
-The two ways that Apache Kafka leaves its directory: a clean stop, and kill -9.
+Apache Kafka leaves its directory after a clean stop or a SIGKILL.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def committed(bootstrap: str) -> list[str]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_there_and_back(fresh_broker: Any, tmp_path: Path, how: str) -> None:
+def test_kafka_reads_all_records_after_odradek_wrote(fresh_broker: Any, tmp_path: Path, how: str) -> None:
     apache = Apache("3.9.1", tmp_path).start()
     try:
         produce(apache.bootstrap)
@@ -64,7 +64,7 @@ def test_there_and_back(fresh_broker: Any, tmp_path: Path, how: str) -> None:
 
 
 def transact(broker: Any, commit: bool) -> None:
-    """One transaction of the same producer as ever."""
+    """One transaction, always with the same transactional id."""
     producer = Confluent(broker, "to and fro")
     producer.begin()
     producer.send("t", b"in a transaction")
@@ -80,5 +80,5 @@ def numbered(number: int) -> Any:
 
 
 def recovery_lines(log: str) -> str:
-    """What opening the logs had to say."""
+    """The log lines about opening the logs."""
     return "\n".join(line for line in log.splitlines() if "odradek.storage.log.opening" in line)

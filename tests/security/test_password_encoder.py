@@ -1,4 +1,4 @@
-"""Passwords encoded as Kafka does it: Apache Kafka's own class decodes ours, and we its."""
+"""Passwords encoded in Kafka's format: Apache Kafka's own class and ours decode what the other encodes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ORACLE = Path(__file__).with_name("java") / "PasswordOracle.java"
 
 
 @pytest.mark.parametrize(("cipher", "length"), list(product(CIPHERS, (128, 192, 256))))
-def test_round_trip(cipher: str, length: int) -> None:
+def test_password_round_trip(cipher: str, length: int) -> None:
     encoder = PasswordEncoder(SECRET, "PBKDF2WithHmacSHA256", cipher, length, 1024)
     encoder.check()
     for password in PASSWORDS:
         text = encoder.encode(password)
-        assert PasswordEncoder(SECRET).decode(text) == password, "the text says how it was written"
-        assert encoder.encode(password) != text, "each with its own salt"
+        assert PasswordEncoder(SECRET).decode(text) == password, "the text names its own parameters"
+        assert encoder.encode(password) != text, "each encoding has its own salt"
 
 
-def test_another_secret() -> None:
+def test_decoding_with_another_secret_fails() -> None:
     text = PasswordEncoder(SECRET).encode("a password of some length")
     with pytest.raises(PasswordEncoderError, match=r"another password\.encoder\.secret"):
         PasswordEncoder("wrong").decode(text)
@@ -54,7 +54,7 @@ TEXT = PasswordEncoder(SECRET).encode("password")
         TEXT.replace("salt:", "salt:*"),
     ],
 )
-def test_malformed(text: str) -> None:
+def test_malformed_text_is_refused_without_the_secret(text: str) -> None:
     with pytest.raises(PasswordEncoderError) as error:
         PasswordEncoder(SECRET).decode(text)
     assert SECRET not in str(error.value)
@@ -69,7 +69,7 @@ def test_malformed(text: str) -> None:
         (PasswordEncoder("s", iterations=password_encoder.MOST_ITERATIONS + 1), "password.encoder.iterations"),
     ],
 )
-def test_settings_that_cannot_encode(encoder: PasswordEncoder, key: str) -> None:
+def test_error_names_the_setting_that_cannot_encode(encoder: PasswordEncoder, key: str) -> None:
     with pytest.raises(PasswordEncoderError, match=key):
         encoder.check()
 
@@ -87,7 +87,7 @@ FACTORIES = ("PBKDF2WithHmacSHA1", "PBKDF2WithHmacSHA256", "PBKDF2WithHmacSHA512
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.parametrize(("factory", "cipher", "length"), list(product(FACTORIES, CIPHERS, ("128", "256"))))
-def test_both_ways_with_apache(oracle: Oracle, factory: str, cipher: str, length: str) -> None:
+def test_apache_decodes_ours_and_we_decode_theirs(oracle: Oracle, factory: str, cipher: str, length: str) -> None:
     words = (factory, cipher, length, "1024")
     encoder = PasswordEncoder(SECRET, factory, cipher, int(length), 1024)
     for password in PASSWORDS:
@@ -104,7 +104,7 @@ def fields(text: str) -> set[str]:
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_the_defaults_are_apaches(oracle: Oracle) -> None:
+def test_defaults_are_those_of_apache(oracle: Oracle) -> None:
     default = PasswordEncoder(SECRET)
     words = ("-", default.cipher, str(default.key_length), str(default.iterations))
     theirs = unhex(oracle.ask("encode", SECRET.encode(), b"p", *words)[0])

@@ -8,15 +8,15 @@ from odradek.security.principal import ANONYMOUS, Principal
 
 
 @pytest.mark.parametrize("text", ["User:alice", "User:CN=a:b,O=c", "Group:x"])
-def test_what_is_written_is_read(text: str) -> None:
+def test_principal_round_trip(text: str) -> None:
     assert str(Principal.parse(text)) == text
 
 
 @pytest.mark.parametrize("text", ["", "alice", ":alice", "User:"])
-def test_another_form_is_refused(text: str) -> None:
+def test_malformed_principal_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="User:alice"):
         Principal.parse(text)
 
 
-def test_nobody_is_anonymous() -> None:
+def test_anonymous_principal_is_that_of_kafka() -> None:
     assert str(ANONYMOUS) == "User:ANONYMOUS"

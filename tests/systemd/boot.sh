@@ -1,5 +1,5 @@
 #!/bin/sh
-# In fresh mount, pid, cgroup, ipc and uts namespaces: make a root of the machine's own programs and run systemd there.
+# In new mount, pid, cgroup, ipc and uts namespaces: make a root from the programs of this machine and run systemd there.
 # boot.sh ROOT STAGING [PATH PLACE]…: STAGING is copied into the root; each PATH is shown at its PLACE, read-only.
 set -eu
 root=$1 staging=$2
@@ -35,7 +35,7 @@ printf 'passwd: files\ngroup: files\nhosts: files\n' > etc/nsswitch.conf
 echo '127.0.0.1 localhost' > etc/hosts
 echo 0123456789abcdef0123456789abcdef > etc/machine-id
 cp /etc/ld.so.cache etc/
-# Whatever is about hardware, the kernel or the first boot of a machine is the real machine's business.
+# The real machine handles its hardware, its kernel and its first boot.
 for unit in systemd-udevd.service systemd-udev-trigger.service systemd-modules-load.service systemd-sysctl.service \
     systemd-random-seed.service systemd-remount-fs.service systemd-update-utmp.service systemd-hwdb-update.service \
     systemd-machine-id-commit.service systemd-firstboot.service systemd-binfmt.service systemd-boot-system-token.service \

@@ -1,8 +1,7 @@
-"""A real systemd as PID 1 of namespaces of its own, with the units as `odradek systemd install` writes them.
+"""A real systemd as PID 1 of its own namespaces, with the units that `odradek systemd install` writes.
 
-Its programs are in /opt, wherever this clone may be: the boot of a machine empties /tmp.
-It shares this machine's network, so that clients here reach the broker there; processes, mounts, cgroups and /dev/shm
-are its own and go with it.
+Its programs are in /opt, wherever this clone is, since a boot empties /tmp. It shares the network of this machine, so
+that clients here reach the broker there; processes, mounts, cgroups and /dev/shm are its own and end with it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from ..harness.wire import Wire
 ROOT = Path(__file__).parents[2]
 BOOT = Path(__file__).with_name("boot.sh")
 HOME = Path("/opt/odradek")  # the environment inside, as docs/operating.md has it
-LENT = Path("/opt/packages")  # what it takes of this environment: all that is not ours
+LENT = Path("/opt/packages")  # the packages of this environment, except ours
 PROCESSES = ("supervisor", "controller", "coordinator", "janitor", "acceptor")
 SETTINGS = {
     "odradek.workers": 2,
@@ -39,7 +38,7 @@ SETTINGS = {
 
 
 def why_not() -> str:
-    """What this machine lacks to boot a systemd; empty when nothing."""
+    """What this machine lacks to boot a systemd; empty if nothing."""
     for program in ("unshare", "nsenter", "setpriv", "pivot_root", "systemctl", "systemd-sysusers"):
         if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None:
             return f"{program} is not installed: {REMEDY['systemd']}"
@@ -53,7 +52,7 @@ def why_not() -> str:
 
 @contextmanager
 def started(folder: Path, **settings: Any) -> Iterator[Machine]:
-    """Booted, and `systemctl start odradek.target` returned. Skips loudly where no systemd can be booted."""
+    """A booted machine on which `systemctl start odradek.target` has returned; skips if no systemd can be booted."""
     with booted(folder, **settings) as machine:
         machine.systemctl("start", "odradek.target")
         yield machine
@@ -61,7 +60,7 @@ def started(folder: Path, **settings: Any) -> Iterator[Machine]:
 
 @contextmanager
 def booted(folder: Path, **settings: Any) -> Iterator[Machine]:
-    """With the units installed, and none started. Skips loudly where no systemd can be booted."""
+    """A booted machine with the units installed and none started; skips if no systemd can be booted."""
     why = why_not()
     if why and must_not_skip() and os.geteuid() == 0:
         pytest.fail(why, pytrace=False)
@@ -93,7 +92,7 @@ def install(prefix: Path, *arguments: str) -> None:
 class Machine:
     """One booted systemd. `systemctl(…)` and `run(…)` act inside."""
 
-    external = False  # to helpers that want a broker: it is ours, not Kafka
+    external = False  # for helpers that need a broker: this one is ours
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
@@ -106,14 +105,14 @@ class Machine:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients of this machine reach it."""
+        """The address of the broker for clients on this machine."""
         return f"127.0.0.1:{self.port}"
 
     def wire(self, timeout: float = 15) -> Wire:
         """A new raw connection."""
         return Wire(self.bootstrap, timeout)
 
-    # -- life
+    # -- boot and stop
 
     def boot(self) -> Machine:
         """Boot as far as the journal, and install the units."""
@@ -141,7 +140,7 @@ class Machine:
         return self
 
     def _configure(self) -> None:
-        """What an administrator would have written before."""
+        """Write the configuration that an administrator would write."""
         config = self.staging / "etc/odradek/server.properties"
         config.parent.mkdir(parents=True)
         settings = {
@@ -153,18 +152,18 @@ class Machine:
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
     def _copy_programs(self) -> None:
-        """The clone as it is now: a process that is started again must not find it half edited."""
+        """Copy the clone, since a process that starts later must not find it half edited."""
         home = self.staging / HOME.relative_to("/")
         venv.create(home, symlinks=True)
         packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(home)}))
         for folder in ROOT.iterdir():
             if (folder / "__init__.py").exists() and folder.name != "tests":
                 shutil.copytree(folder, packages / "odradek" / folder.name)
-        # Directories named here are searched last, and what they say of the clone (its own .pth) is not read.
+        # Directories named here are searched last, and their own .pth files, which name the clone, are not read.
         (packages / "lent.pth").write_text(f"{LENT}/purelib\n{LENT}/platlib\n")
 
     def _shown(self) -> list[str]:
-        """What is mounted, and where: the packages of this environment; Python itself unless /usr has it."""
+        """Pairs of path and mount point: the packages of this environment, and Python itself unless it is in /usr."""
         pairs = [word for name in ("purelib", "platlib") for word in (sysconfig.get_path(name), f"{LENT}/{name}")]
         return pairs if Path(sys.base_prefix).is_relative_to("/usr") else [*pairs, sys.base_prefix, sys.base_prefix]
 
@@ -180,7 +179,7 @@ class Machine:
         return first[0].pid if first and command_words(first[0])[:1] == ["/lib/systemd/systemd"] else 0
 
     def close(self) -> None:
-        """Switch it off at the mains."""
+        """Kill all processes and remove the cgroups."""
         if self._process is not None:
             members = family(self._process.pid)
             kill_all(members)
@@ -191,29 +190,29 @@ class Machine:
             wait_until(lambda: _remove(group), 60, "its cgroups are empty")
 
     def stop(self) -> None:
-        """Stop the broker. `systemctl` waits for the target alone, which is the first to stop; memory is the last."""
+        """Stop the broker. `systemctl` waits only for the target, which stops first; the memory service stops last."""
         self.systemctl("stop", "odradek.target")
         wait_until(lambda: self.state("odradek-memory.service") in ("inactive", "failed"), 120, "all is stopped")
 
-    # -- looking and acting inside
+    # -- commands and files inside
 
     @property
     def console(self) -> str:
-        """What systemd itself said."""
+        """The output of systemd itself."""
         return (self.folder / "boot.log").read_text(errors="replace")[-6000:]
 
     @property
     def root(self) -> Path:
-        """Its root directory as seen from here."""
+        """The path of its root directory outside."""
         return Path(f"/proc/{self.pid}/root")
 
     @property
     def data_dir(self) -> Path:
-        """The broker's data as seen from here."""
+        """The path of the broker's data outside."""
         return self.root / "var/lib/odradek"
 
     def run(self, *words: str, timeout: float = 120, check: bool = True) -> str:
-        """Run a command inside as root; what it printed."""
+        """Run a command inside as root; its output."""
         inside = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--ipc", "--uts", "--"]
         done = subprocess.run(
             [*inside, *words],
@@ -230,15 +229,15 @@ class Machine:
         return self.run("systemctl", *words, **kwargs)
 
     def odradek(self, *words: str) -> str:
-        """`odradek …` as its administrator would call it."""
+        """Run `odradek …` as an administrator would."""
         return self.run(*self.command(*words))
 
     def command(self, *words: str, home: Path = HOME) -> list[str]:
-        """The words of `odradek …` inside, of the environment in `home`."""
+        """The command line of `odradek …` inside, in the environment at `home`."""
         return [f"{home}/bin/python", "-P", "-m", "odradek.broker", *words]
 
     def drop_in(self, unit: str, text: str) -> Path:
-        """Add to a unit what an administrator would; where it is."""
+        """Add a drop-in to a unit; its path."""
         path = self.root / f"run/systemd/system/{unit}.d/of-a-test.conf"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -254,7 +253,7 @@ class Machine:
         return self.systemctl("is-active", unit, check=False).strip()
 
     def main_pid(self, unit: str) -> int:
-        """The pid, inside, of a service's process."""
+        """The pid of the main process of a service, inside."""
         return int(self.show(unit, "MainPID"))
 
     def pids(self) -> dict[str, int]:
@@ -265,7 +264,7 @@ class Machine:
         return {name: self.main_pid(name) for name in names}
 
     def signal(self, unit: str, name: str) -> None:
-        """Send a signal to a service's process, not by way of systemd."""
+        """Send a signal to the process of a service, without systemd."""
         self.run("kill", f"-{name}", str(self.main_pid(unit)))
 
     def await_another(self, unit: str, pid: int, seconds: float = 60) -> int:
@@ -287,7 +286,7 @@ class Machine:
 
 
 def _remove(group: Path) -> bool:
-    """Remove a cgroup and those in it; False while processes are there."""
+    """Remove a cgroup and its children; False while they have processes."""
     for folder, _, _ in os.walk(group, topdown=False):
         try:
             os.rmdir(folder)
@@ -297,7 +296,7 @@ def _remove(group: Path) -> bool:
 
 
 def _sweep(above: Path) -> None:
-    """Remove what test runs left that were killed: their processes died with them, empty cgroups do not."""
+    """Remove the empty cgroups of killed test runs."""
     for group in above.glob("odradek-proof-*"):
         if not psutil.pid_exists(int(group.name.split("-")[2])):
             _remove(group)

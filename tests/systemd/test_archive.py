@@ -1,4 +1,4 @@
-"""The hourly archive as its unit runs it: confined, as the broker's user, by Java and Python under a real systemd."""
+"""The hourly archive run by its unit under a real systemd: confined, as the user of the broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNIT = "odradek-archive.service"
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """With the Java of this machine: Debian keeps what it is set up by in /etc."""
+    """A machine with the Java of this one, whose configuration Debian keeps in /etc."""
     folder = tmp_path_factory.mktemp("machine")
     for lent in (Path("/etc/alternatives"), *Path("/etc").glob("java*")):
         if lent.is_dir():
@@ -30,7 +30,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 def archived(machine: Machine, topic: str) -> list[int]:
-    """The offsets in the archive's files."""
+    """The offsets in the files of the archive."""
     files = (machine.root / "var/lib/odradek-archive" / f"topic={topic}").rglob("*.parquet")
     return sorted(offset for file in files for offset in pq.ParquetFile(file).read()["offset"].to_pylist())
 
@@ -41,7 +41,7 @@ def send(machine: Machine, topic: str, count: int) -> None:
         assert produce(wire, topic, batch([b"%d" % number])).error_code == 0
 
 
-def test_two_runs_as_the_timer_starts_them(machine: Machine) -> None:
+def test_second_run_archives_the_new_records(machine: Machine) -> None:
     topic = create_topic(machine)
     send(machine, topic, 3)
     machine.systemctl("start", UNIT, timeout=300)
@@ -54,8 +54,8 @@ def test_two_runs_as_the_timer_starts_them(machine: Machine) -> None:
     assert owner == machine.data_dir.stat().st_uid != 0
 
 
-def test_the_timer(machine: Machine) -> None:
-    """It is for who enables it, and comes each hour."""
+def test_timer_is_disabled_by_default_and_hourly(machine: Machine) -> None:
+    """An administrator may enable it."""
     assert machine.systemctl("is-enabled", "odradek-archive.timer", check=False).strip() == "disabled"
     machine.systemctl("enable", "--now", "odradek-archive.timer")
     try:

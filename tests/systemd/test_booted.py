@@ -1,4 +1,4 @@
-"""The real units under a real systemd: install, start, kill, scale, stop; nothing acknowledged is lost."""
+"""The real units under a real systemd: install, start, kill, scale, stop; no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS = [*(f"odradek-{name}.service" for name in PROCESSES), "odradek-worker@0.s
 
 @pytest.fixture(autouse=True)
 def settled(machine: Machine) -> None:
-    """Each test begins with the same processes, whatever became of the one before."""
+    """Start each test with the same processes, whatever the previous test left."""
     running = machine.pids()
     if sorted(unit for unit, pid in running.items() if pid) != sorted(UNITS):
         machine.run("systemctl", "stop", *(set(running) - set(UNITS) or ["odradek-worker@2"]))
@@ -36,8 +36,8 @@ def settled(machine: Machine) -> None:
 
 
 @pytest.mark.smoke
-def test_everything_runs(machine: Machine) -> None:
-    """`start` returned, so every process has said READY; each is confined, and none runs as root."""
+def test_all_processes_run_confined_and_not_as_root(machine: Machine) -> None:
+    """`systemctl start` has returned, so every process has sent READY."""
     assert sorted(machine.pids()) == sorted(UNITS)
     for unit, pid in machine.pids().items():
         status = dict(line.split(":", 1) for line in _inside(machine, pid, "status").splitlines() if ":" in line)
@@ -50,8 +50,8 @@ def _inside(machine: Machine, pid: int, name: str) -> str:
     return (machine.root / "proc" / str(pid) / name).read_text()
 
 
-def test_kill_of_each(machine: Machine) -> None:
-    """It is back, nothing else was restarted, and the producer lost nothing."""
+def test_each_killed_process_is_restarted_alone(machine: Machine) -> None:
+    """No other process restarts, and the producer loses no record."""
     load = Load(machine)
     for unit in UNITS:
         load.await_more(100)
@@ -64,8 +64,8 @@ def test_kill_of_each(machine: Machine) -> None:
     load.verify()
 
 
-def test_kill_of_all_at_once(machine: Machine) -> None:
-    """What they shared is still there: they take it up again."""
+def test_all_processes_restart_after_a_kill_at_once(machine: Machine) -> None:
+    """Their shared memory remains, and the new processes use it."""
     load = Load(machine)
     load.await_more(100)
     before = machine.pids()
@@ -76,19 +76,19 @@ def test_kill_of_all_at_once(machine: Machine) -> None:
     load.verify()
 
 
-def test_scale_to_four_and_back(machine: Machine) -> None:
-    """`start` adds workers to the live broker; `stop` hands their connections to the others."""
+def test_workers_scale_to_four_and_back_without_loss(machine: Machine) -> None:
+    """`systemctl start` adds workers to the running broker; `stop` hands their connections to the others."""
     load = Load(machine)
     load.await_more(100)
     machine.systemctl("start", "odradek-worker@2", "odradek-worker@3")
-    for number in (2, 3):  # READY is said a moment before
-        wait_until(lambda: f"worker-{number} accepts" in _said_by_acceptor(machine), 30)  # noqa: B023
+    for number in (2, 3):  # the worker sends READY a moment earlier
+        wait_until(lambda: f"worker-{number} accepts" in _log_of_acceptor(machine), 30)  # noqa: B023
     wires = [machine.wire() for _ in range(16)]
     assert all(wire.api_versions() for wire in wires)
-    assert all(_connections(machine, number) for number in range(4)), "each has some"
+    assert all(_connections(machine, number) for number in range(4)), "each worker has connections"
     others = {unit: pid for unit, pid in machine.pids().items() if unit in UNITS}
     machine.systemctl("stop", "odradek-worker@3", "odradek-worker@2")
-    assert all(wire.api_versions() for wire in wires), "on the same connections"
+    assert all(wire.api_versions() for wire in wires), "the same connections are still served"
     for wire in wires:
         wire.close()
     assert machine.pids() == others
@@ -96,7 +96,7 @@ def test_scale_to_four_and_back(machine: Machine) -> None:
     load.verify()
 
 
-def _said_by_acceptor(machine: Machine) -> str:
+def _log_of_acceptor(machine: Machine) -> str:
     return machine.run("journalctl", "--no-pager", "ODRADEK_PROCESS=acceptor")
 
 
@@ -108,8 +108,8 @@ def _connections(machine: Machine, number: int) -> int:
     return int(wait_until(found, 60, fail=False) or 0)
 
 
-def test_the_sockets_outlive_the_acceptor(machine: Machine) -> None:
-    """Clients connect all the time, also while there is no acceptor: none is refused, all who ask are answered."""
+def test_no_connection_is_refused_while_the_acceptor_restarts(machine: Machine) -> None:
+    """Clients connect all the time, also while no acceptor runs; those that retry are answered."""
     ended, refused, answered = threading.Event(), [], []
 
     def connect() -> None:
@@ -120,7 +120,7 @@ def test_the_sockets_outlive_the_acceptor(machine: Machine) -> None:
             except ConnectionRefusedError as error:
                 refused.append(error)
             except (OSError, EOFError):
-                pass  # the acceptor that had it died before it was handed on: the client asks again
+                pass  # the acceptor died before it handed the connection over: the client retries
 
     client = threading.Thread(target=connect)
     client.start()
@@ -138,37 +138,37 @@ def test_the_sockets_outlive_the_acceptor(machine: Machine) -> None:
     assert not refused
 
 
-def test_a_connection_starts_the_acceptor(machine: Machine) -> None:
-    """systemd listens for it."""
+def test_connection_starts_the_acceptor(machine: Machine) -> None:
+    """systemd listens on the socket."""
     machine.systemctl("stop", "odradek-acceptor.service")
     with machine.wire(30) as wire:
         assert wire.api_versions()
-    wait_until(lambda: machine.state("odradek-acceptor.service") == "active", 60, "systemd hears that it is ready")
+    wait_until(lambda: machine.state("odradek-acceptor.service") == "active", 60, "the acceptor has sent READY")
 
 
-def test_a_stopped_worker_is_replaced(machine: Machine) -> None:
-    """The supervisor sees it: SIGSTOP does not wait for the watchdog."""
+def test_stopped_worker_is_replaced(machine: Machine) -> None:
+    """The supervisor detects a SIGSTOP before the watchdog does."""
     pid = machine.main_pid("odradek-worker@0")
     machine.signal("odradek-worker@0", "STOP")
     machine.await_another("odradek-worker@0.service", pid, 20)
 
 
-def test_a_hung_process_is_replaced(machine: Machine) -> None:
-    """Killed by the watchdog; no other process can see it."""
+def test_watchdog_replaces_a_hung_process(machine: Machine) -> None:
+    """Without the supervisor, only the watchdog can detect it."""
     machine.systemctl("stop", "odradek-supervisor")
     drop_in = machine.root / "run/systemd/system/odradek-janitor.service.d/watchdog.conf"
     drop_in.parent.mkdir(parents=True)
-    drop_in.write_text("[Service]\nWatchdogSec=8\nTimeoutAbortSec=1\n")  # a busy machine stalls for less
+    drop_in.write_text("[Service]\nWatchdogSec=8\nTimeoutAbortSec=1\n")  # longer than a busy machine stalls
     try:
         machine.systemctl("daemon-reload")
         machine.systemctl("restart", "odradek-janitor")
         pid = machine.main_pid("odradek-janitor")
         machine.run("sleep", "10")
-        assert machine.main_pid("odradek-janitor") == pid, "one that works is left alone"
+        assert machine.main_pid("odradek-janitor") == pid, "the watchdog killed a working process"
         machine.signal("odradek-janitor", "STOP")
         machine.await_another("odradek-janitor.service", pid)
         said = lambda: machine.run("journalctl", "--unit=odradek-janitor", "--no-pager")  # noqa: E731
-        wait_until(lambda: "Watchdog timeout" in said(), 60, "the journal has it, which comes after")
+        wait_until(lambda: "Watchdog timeout" in said(), 60, "the journal has the entry")
     finally:
         drop_in.unlink()
         machine.systemctl("daemon-reload")
@@ -176,8 +176,8 @@ def test_a_hung_process_is_replaced(machine: Machine) -> None:
         machine.systemctl("start", "odradek-supervisor")
 
 
-def test_the_journal_has_fields(machine: Machine) -> None:
-    """`journalctl ODRADEK_PROCESS=acceptor`: each entry with logger, priority and place in the code."""
+def test_journal_entries_have_fields(machine: Machine) -> None:
+    """Each entry has its logger, its priority and its place in the code."""
     text = machine.run(
         "journalctl", "--output=json", "ODRADEK_PROCESS=acceptor", "LOGGER=odradek.broker.acceptor.acceptor"
     )
@@ -187,25 +187,28 @@ def test_the_journal_has_fields(machine: Machine) -> None:
     assert entry["_SYSTEMD_UNIT"] == "odradek-acceptor.service"
 
 
-def test_commands_know_who_runs_the_broker(machine: Machine) -> None:
+def test_commands_refer_to_systemctl(machine: Machine) -> None:
     assert "serving" in machine.odradek("status", "/etc/odradek/server.properties")
     assert "systemctl stop odradek.target" in machine.run(*machine.command("stop"), check=False)
     assert "systemctl start odradek-worker@2" in machine.run(*machine.command("scale", "--workers", "3"), check=False)
     machine.odradek("log-level", "broker.acceptor.acceptor", "DEBUG")
     with machine.wire() as wire:
         assert wire.api_versions()
-    wait_until(lambda: "127.0.0.1" in machine.run("journalctl", "ODRADEK_PROCESS=acceptor"), 60, "the new level")
+    wait_until(
+        lambda: "127.0.0.1" in machine.run("journalctl", "ODRADEK_PROCESS=acceptor"),
+        60,
+        "the new log level is in effect",
+    )
     machine.odradek("log-level", "broker.acceptor.acceptor", "INFO")
 
 
-def test_stop_and_start(machine: Machine) -> None:
-    """A stop is a clean one, and gives everything back; the next start has it all."""
+def test_clean_stop_releases_all_and_the_next_start_has_all_records(machine: Machine) -> None:
     load = Load(machine)
     load.await_more()
     load.finish()
     machine.run("journalctl", "--rotate", "--vacuum-time=1s")
     machine.stop()
-    wait_until(lambda: "memory" in _stopped(machine), 60, "the journal has the last, which comes after")
+    wait_until(lambda: "memory" in _stopped(machine), 60, "the journal has the last entry")
     assert _stopped(machine) == ["acceptor", "worker@0", "coordinator", "controller", "supervisor", "memory"]
     assert {machine.state(unit) for unit in (*UNITS, "odradek.socket", "odradek-memory.service")} == {"inactive"}
     assert (machine.data_dir / ".kafka_cleanshutdown").exists(), machine.log
@@ -217,14 +220,14 @@ def test_stop_and_start(machine: Machine) -> None:
 
 
 def _stopped(machine: Machine) -> list[str]:
-    """The services in the order in which they ended, but for those whose place does not matter."""
+    """The services in the order in which they ended, without those whose order does not matter."""
     said = machine.run("journalctl", "--output=cat", "--no-pager").splitlines()
     ended = [line.split()[1] for line in said if line.startswith("Stopped odradek-")]
     names = [unit.removeprefix("odradek-").removesuffix(".service") for unit in ended]
     return [name for name in names if name not in ("janitor", "worker@1", "offline.path")]
 
 
-def test_a_restart_of_all(machine: Machine) -> None:
+def test_restart_of_the_target_restarts_all_processes(machine: Machine) -> None:
     topic = create_topic(machine)
     before = machine.pids()
     machine.systemctl("restart", "odradek.target")
@@ -234,8 +237,8 @@ def test_a_restart_of_all(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("place", ["/tmp", "/var/tmp", "/home"])
-def test_where_services_cannot_look(machine: Machine, place: str) -> None:
-    """The units show them programs and data that PrivateTmp= and ProtectHome= hide, and their owner's mode closes."""
+def test_programs_and_data_in_hidden_directories_are_usable(machine: Machine, place: str) -> None:
+    """PrivateTmp= and ProtectHome= hide these directories and mode 700 closes them; the units bind them."""
     config = machine.root / "etc/odradek/server.properties"
     before = config.read_text()
     mine = Path(place, "mine")
@@ -262,8 +265,8 @@ def _install_from(machine: Machine, home: Path) -> None:
     machine.systemctl("start", "odradek.target")
 
 
-def test_install_again_on_the_machine(machine: Machine) -> None:
-    """After a change of the configuration, and while the broker runs: one more worker, and nothing else restarted."""
+def test_repeated_install_adds_a_worker_and_restarts_none(machine: Machine) -> None:
+    """The configuration has one more worker, and the broker is running."""
     config = machine.root / "etc/odradek/server.properties"
     config.write_text(config.read_text().replace("odradek.workers=2", "odradek.workers=3"))
     before = machine.pids()
@@ -276,8 +279,8 @@ def test_install_again_on_the_machine(machine: Machine) -> None:
 
 
 @pytest.mark.long
-def test_random_kills(machine: Machine) -> None:
-    """Whatever dies, in any order and two at a time: none lost, none doubled, all in order."""
+def test_no_record_is_lost_by_random_kills(machine: Machine) -> None:
+    """Up to two processes die at a time; no record is lost, duplicated or out of order."""
     chance = random.Random(5)
     load = Load(machine)
     for _ in range(40):
@@ -290,8 +293,8 @@ def test_random_kills(machine: Machine) -> None:
     load.verify()
 
 
-def test_without_a_log_directory_all_is_stopped(machine: Machine) -> None:
-    """As `odradek start` does: in order, and nothing is marked clean. It can be started again."""
+def test_broker_stops_when_its_last_log_directory_fails(machine: Machine) -> None:
+    """As with `odradek start`: the stop is in order, without a clean-shutdown marker, and a start is possible again."""
     faults, seam = machine.root / "run/faults.json", machine.root / "opt/seam"
     shutil.copytree(SEAM, seam)
     environment = "[Service]\nEnvironment=PYTHONPATH=/opt/seam ODRADEK_TEST_FAULTS=/run/faults.json\n"
@@ -304,7 +307,9 @@ def test_without_a_log_directory_all_is_stopped(machine: Machine) -> None:
     try:
         with machine.wire() as wire:
             assert produce(wire, load.topic, batch([b"x"])).error_code == STORAGE_ERROR
-        wait_until(lambda: machine.state("odradek-offline.target") == "active", 60, "the supervisor to see it")
+        wait_until(
+            lambda: machine.state("odradek-offline.target") == "active", 60, "the supervisor has detected the failure"
+        )
         wait_until(lambda: machine.state("odradek-memory.service") in ("inactive", "failed"), 120, "all is stopped")
         ended = {unit: machine.state(unit) for unit in (*UNITS, "odradek.target", "odradek-memory.service")}
         assert set(ended.values()) == {"inactive"}, machine.log
@@ -322,8 +327,8 @@ def test_without_a_log_directory_all_is_stopped(machine: Machine) -> None:
     load.verify()
 
 
-def test_a_bad_configuration_starts_nothing(machine: Machine) -> None:
-    """One unit fails and says why; the others do not even try."""
+def test_invalid_configuration_starts_no_process(machine: Machine) -> None:
+    """One unit fails and logs the reason; the others do not start."""
     machine.stop()
     config = machine.root / "etc/odradek/server.properties"
     good = config.read_text()
@@ -333,7 +338,7 @@ def test_a_bad_configuration_starts_nothing(machine: Machine) -> None:
         assert machine.state("odradek-memory.service") == "failed"
         assert {machine.state(unit) for unit in UNITS} <= {"inactive", "failed"}
         said = lambda: machine.run("journalctl", "--unit=odradek-memory", "--no-pager", "-n", "40")  # noqa: E731
-        wait_until(lambda: "num.partitions" in said(), 60, "the journal has it, which comes after")
+        wait_until(lambda: "num.partitions" in said(), 60, "the journal has the entry")
     finally:
         config.write_text(good)
         machine.systemctl("reset-failed")

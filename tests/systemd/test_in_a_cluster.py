@@ -1,4 +1,4 @@
-"""A broker of units is one of a cluster: its processes reach ZooKeeper and the others, and it leaves them in order."""
+"""A broker of systemd units in a cluster: it reaches ZooKeeper and the other broker, and leaves in order."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..harness.zookeeper import ZooKeeper
 from .machine import Machine, booted, started
 
 CONTROLLER = "odradek-controller.service"
-OURS, THEIRS = 1, 0  # the broker of units, and one that is none
+OURS, THEIRS = 1, 0  # the broker of units, and one without units
 MEMORY = "odradek-memory.service"
-PATIENCE_S = 15  # of the manager with it, if it asks for no more
-LATE_S = 2.0  # by so much systemd may be late
+PATIENCE_S = 15  # start timeout of the unit, unless it extends it
+LATE_S = 2.0  # delay that systemd may have
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
 
@@ -51,17 +51,17 @@ def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
 
 
 def lead(cluster: Cluster, tree: ZooKeeperTree) -> None:
-    """Have the broker of units lead the one partition of topic `t`, with the other one in sync."""
+    """Create topic `t` with one partition that the broker of units leads, with the other broker in sync."""
     wait_until(lambda: len(tree.children(znodes.BROKER_IDS)) == 2, 30, "two brokers")
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     topic = NewTopic("t", 1, replica_assignment=[[OURS, THEIRS]], config={"min.insync.replicas": "2"})
     admin.create_topics([topic])["t"].result(30)
-    wait_until(lambda: cluster.leader("t") == OURS, 30, "it leads")
+    wait_until(lambda: cluster.leader("t") == OURS, 30, "the broker of units leads")
     cluster.wait_isr("t", 0, 2)
 
 
 def check_left(machine: Machine, tree: ZooKeeperTree) -> None:
-    """In order."""
+    """Assert that the broker has left by a controlled shutdown and a clean stop."""
     assert "timed out" not in machine.log
     assert "controlled shutdown completed" in machine.log
     state = znodes.decode_state(tree.get(znodes.state_path("t", 0))[0])
@@ -69,17 +69,17 @@ def check_left(machine: Machine, tree: ZooKeeperTree) -> None:
     assert (machine.data_dir / ".kafka_cleanshutdown").exists()
 
 
-def test_it_joins_leads_and_leaves(cluster: Cluster, machine: Machine, tree: ZooKeeperTree) -> None:
+def test_broker_joins_leads_and_leaves_its_cluster(cluster: Cluster, machine: Machine, tree: ZooKeeperTree) -> None:
     lead(cluster, tree)
     with machine.wire() as wire:
-        assert produce(wire, "t", batch([b"x"]), acks=-1).error_code == 0, "the other one follows it"
+        assert produce(wire, "t", batch([b"x"]), acks=-1).error_code == 0, "the other broker does not replicate"
     killed = machine.main_pid(CONTROLLER)
     machine.signal(CONTROLLER, "KILL")
     machine.await_another(CONTROLLER, killed)
-    wait_until(lambda: machine.show(CONTROLLER, "StatusText") == "running", 30, "it goes on with the session")
+    wait_until(lambda: machine.show(CONTROLLER, "StatusText") == "running", 30, "the new controller process runs")
     registered = tree.exists(f"{znodes.BROKER_IDS}/{OURS}")
     machine.systemctl("restart", CONTROLLER)
-    wait_until(lambda: machine.show(CONTROLLER, "StatusText") == "running", 30, "the next one does too")
+    wait_until(lambda: machine.show(CONTROLLER, "StatusText") == "running", 30, "the next controller process runs")
     assert registered is not None and tree.exists(f"{znodes.BROKER_IDS}/{OURS}") == registered
     machine.stop()
     check_left(machine, tree)
@@ -88,18 +88,18 @@ def test_it_joins_leads_and_leaves(cluster: Cluster, machine: Machine, tree: Zoo
     cluster.wait_isr("t", 0, 2, 60)
 
 
-def test_it_leaves_when_its_controller_process_is_just_started(
+def test_broker_leaves_in_order_while_its_controller_process_starts(
     cluster: Cluster, machine: Machine, tree: ZooKeeperTree
 ) -> None:
     lead(cluster, tree)
     killed = machine.main_pid(CONTROLLER)
     machine.signal(CONTROLLER, "KILL")
-    wait_until(lambda: machine.main_pid(CONTROLLER) not in (0, killed), 30, "systemd to start another")
-    machine.signal(CONTROLLER, "STOP")  # long before it serves
+    wait_until(lambda: machine.main_pid(CONTROLLER) not in (0, killed), 30, "systemd has started another one")
+    machine.signal(CONTROLLER, "STOP")  # long before it is ready
     machine.systemctl("stop", "--no-block", "odradek.target")
-    wait_until(lambda: "systemd leave" in machine.run("ps", "ax"), 60, "somebody to wait for it")
+    wait_until(lambda: "systemd leave" in machine.run("ps", "ax"), 60, "`odradek systemd leave` waits")
     goal = _sleeps(machine) + 20
-    wait_until(lambda: _sleeps(machine) >= goal, 60, "it to have looked some times")
+    wait_until(lambda: _sleeps(machine) >= goal, 60, "some checks of `odradek systemd leave`")
     assert machine.state("odradek-cluster.service") == "deactivating"
     machine.signal(CONTROLLER, "CONT")
     machine.stop()
@@ -107,21 +107,21 @@ def test_it_leaves_when_its_controller_process_is_just_started(
 
 
 def _sleeps(machine: Machine) -> int:
-    """How often `odradek systemd leave` has slept: once after each look."""
+    """How often `odradek systemd leave` has slept, once after each check."""
     status = machine.run("cat", f"/proc/{machine.show('odradek-cluster.service', 'ControlPID')}/status")
     return int(status.split("voluntary_ctxt_switches:")[1].split()[0])
 
 
-def test_the_session_ends_though_its_controller_process_was_not_told_why(machine: Machine, tree: ZooKeeperTree) -> None:
-    """The broker stops without its part in the cluster, as before all has started: its last unit looks what is left."""
+def test_session_ends_even_without_the_leave_command(machine: Machine, tree: ZooKeeperTree) -> None:
+    """The broker stops without leaving, as during a start; its last unit ends the ZooKeeper session."""
     wait_until(lambda: len(tree.children(znodes.BROKER_IDS)) == 2, 30, "two brokers")
     machine.drop_in("odradek-cluster.service", "[Service]\nExecStop=\n")
     machine.stop()
     assert tree.children(znodes.BROKER_IDS) == [str(THEIRS)]
 
 
-def test_a_machine_that_boots_before_its_zookeeper_ends_with_a_broker(tmp_path: Path) -> None:
-    """All that the manager starts waits, for longer than it would give a unit that does not ask for time."""
+def test_broker_starts_once_zookeeper_is_available(tmp_path: Path) -> None:
+    """The units wait longer than their start timeout, which they extend."""
     zookeeper, folder = ZooKeeper(tmp_path / "zookeeper"), tmp_path / "machine"
     folder.mkdir()
     settings = {"zookeeper_connect": zookeeper.connect, "zookeeper_connection_timeout_ms": 1000}
@@ -129,7 +129,7 @@ def test_a_machine_that_boots_before_its_zookeeper_ends_with_a_broker(tmp_path: 
         with booted(folder, broker_id=OURS, offsets_topic_replication_factor=1, **settings) as machine:
             machine.drop_in(MEMORY, f"[Service]\nTimeoutStartSec={PATIENCE_S}\n")
             machine.systemctl("start", "--no-block", "odradek.target")
-            wait_until(lambda: _waited_s(machine) > PATIENCE_S + LATE_S, 60, "more time than it was given")
+            wait_until(lambda: _waited_s(machine) > PATIENCE_S + LATE_S, 60, "the start timeout has passed")
             assert machine.state(MEMORY) == "activating"
             assert machine.show(MEMORY, "StatusText").startswith("waiting for ZooKeeper: ZooKeeper at")
             zookeeper.start()

@@ -1,4 +1,4 @@
-"""The units as they are installed: systemd finds no fault in them, and they are confined."""
+"""The installed units: systemd finds no fault in them, and they are confined."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAIN = Machine(Path("/opt/odradek/bin/python"), (Path("/opt/odradek"),), "odrad
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where `odradek systemd install --prefix` wrote them."""
+    """The prefix of `odradek systemd install --prefix`."""
     prefix = tmp_path_factory.mktemp("prefix")
     install(prefix)
     return prefix
@@ -36,7 +36,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.smoke
 @pytest.mark.live
 @pytest.mark.needs("systemd-analyze")
-def test_systemd_verifies_them(installed: Path) -> None:
+def test_systemd_verifies_the_units(installed: Path) -> None:
     words = ["systemd-analyze", "verify", *map(str, sorted((installed / "etc/systemd/system").iterdir()))]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     ours = [line for line in (done.stdout + done.stderr).splitlines() if "odradek" in line]
@@ -45,8 +45,8 @@ def test_systemd_verifies_them(installed: Path) -> None:
 
 @pytest.mark.live
 @pytest.mark.needs("systemd-analyze")
-def test_the_drop_in_for_affinity(tmp_path: Path) -> None:
-    """As the worker's unit proposes it."""
+def test_proposed_drop_in_for_cpu_affinity_is_valid(tmp_path: Path) -> None:
+    """The unit of the worker proposes it in a comment."""
     install(tmp_path)
     system = tmp_path / "etc/systemd/system"
     drop_in = system / "odradek-worker@.service.d/cpu.conf"
@@ -62,8 +62,8 @@ def test_the_drop_in_for_affinity(tmp_path: Path) -> None:
 
 @pytest.mark.live
 @pytest.mark.needs("systemd-analyze")
-def test_verify_finds_faults(tmp_path: Path) -> None:
-    """Else the test above shows nothing."""
+def test_systemd_verify_finds_a_fault(tmp_path: Path) -> None:
+    """Else the tests above show nothing."""
     unit = tmp_path / "odradek-wrong.service"
     unit.write_text("[Service]\nExecStart=/bin/true\nTypo=yes\n")
     done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60)
@@ -73,7 +73,7 @@ def test_verify_finds_faults(tmp_path: Path) -> None:
 @pytest.mark.live
 @pytest.mark.needs("systemd-analyze")
 @pytest.mark.parametrize("service", SERVICES)
-def test_exposure(installed: Path, service: str) -> None:
+def test_exposure_of_each_service_is_low(installed: Path, service: str) -> None:
     path = installed / "etc/systemd/system" / service
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=yes", "--no-pager", str(path)],
@@ -91,7 +91,7 @@ def test_install_names_this_interpreter(installed: Path) -> None:
     for service in SERVICES:
         text = (installed / "etc/systemd/system" / service).read_text()
         assert re.search(f"Exec(Start|Stop)={re.escape(sys.executable)} -P -m odradek.(broker|pipeline) ", text)
-        assert "@" not in re.sub(r"worker@|@system-service|@privileged|@resources", "", text), "all is filled in"
+        assert "@" not in re.sub(r"worker@|@system-service|@privileged|@resources", "", text), "a placeholder is left"
 
 
 @pytest.mark.live
@@ -106,13 +106,13 @@ def test_only_a_cluster_wants_the_replicator(tmp_path: Path) -> None:
     assert len(wanted) == 1 and wanted[0].startswith("Wants=") and "odradek-cluster.service" in wanted[0]
 
 
-def test_the_exporter_is_started_where_metrics_are_served() -> None:
+def test_exporter_starts_only_if_metrics_are_served() -> None:
     for exporter in (False, True):
         target = render.files(dataclasses.replace(PLAIN, exporter=exporter))["etc/systemd/system/odradek.target"]
         assert ("odradek-exporter.service" in target) is exporter
 
 
-def test_only_who_speaks_to_others_has_a_network(tmp_path: Path) -> None:
+def test_only_services_with_connections_have_a_network(tmp_path: Path) -> None:
     connected = {"memory", "controller", "coordinator", "replicator"}
     for cluster in (False, True):
         texts = render.files(dataclasses.replace(PLAIN, cluster=cluster))
@@ -122,7 +122,7 @@ def test_only_who_speaks_to_others_has_a_network(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_install_again_keeps_the_configuration(tmp_path: Path) -> None:
+def test_repeated_install_keeps_the_configuration(tmp_path: Path) -> None:
     install(tmp_path, "--user", "broker")
     properties = tmp_path / "etc/odradek/server.properties"
     properties.write_text("listeners=PLAINTEXT://:19092\nlog.dirs=/srv/log a,/srv/b\nodradek.workers=3\n")
@@ -138,7 +138,7 @@ def test_install_again_keeps_the_configuration(tmp_path: Path) -> None:
     assert (tmp_path / "etc/sysusers.d/odradek.conf").read_text().splitlines()[-1].startswith("u broker ")
 
 
-def test_install_is_told_what_is_wrong(tmp_path: Path) -> None:
+def test_install_refuses_a_listener_without_a_port(tmp_path: Path) -> None:
     properties = tmp_path / "etc/odradek/server.properties"
     properties.parent.mkdir(parents=True)
     properties.write_text("listeners=PLAINTEXT://127.0.0.1:0\n")
@@ -165,15 +165,15 @@ def test_listeners_become_sockets(listeners: str, streams: tuple[str, ...]) -> N
     assert systemd_units.machine_of(config.load(None, settings), "odradek").sockets == streams
 
 
-def test_programs_in_a_home_are_shown() -> None:
+def test_programs_in_a_home_directory_are_bound() -> None:
     here = Path("/home", "me", "x")
     home = dataclasses.replace(PLAIN, programs=(here / ".venv", here, Path("/usr")))
     text = render.files(home)["etc/systemd/system/odradek-worker@.service"]
-    assert f"ProtectHome=tmpfs\nBindReadOnlyPaths={here}\n" in text, "the outermost, and nothing else"
+    assert f"ProtectHome=tmpfs\nBindReadOnlyPaths={here}\n" in text, "only the outermost directory is bound"
     assert "ProtectHome=yes\n" in render.files(PLAIN)["etc/systemd/system/odradek-worker@.service"]
 
 
-def test_data_where_services_cannot_look_is_shown() -> None:
+def test_data_in_hidden_directories_is_bound() -> None:
     dirs = (Path("/srv/log"), Path("/tmp/kafka-logs"))
     there = dataclasses.replace(PLAIN, log_dirs=dirs, log_file=Path("/home", "me", "odradek.log"))
     text = render.files(there)["etc/systemd/system/odradek-worker@.service"]
@@ -183,8 +183,8 @@ def test_data_where_services_cannot_look_is_shown() -> None:
 
 
 @pytest.mark.live
-def test_the_archive_reads_the_brokers_data_and_writes_its_own(installed: Path) -> None:
-    """Every hour, also the one that was missed; and it must not take the broker's shared memory with it."""
+def test_archive_unit_reads_broker_data_and_writes_its_own(installed: Path) -> None:
+    """The timer is hourly and catches up on a missed run; the unit must not remove the broker's shared memory."""
     system = installed / "etc/systemd/system"
     text = (system / "odradek-archive.service").read_text()
     assert re.findall(r"^(?:StateDirectory|WorkingDirectory|RemoveIPC|ReadWritePaths)=.*", text, re.M) == [
@@ -202,8 +202,8 @@ def test_the_archive_reads_the_brokers_data_and_writes_its_own(installed: Path) 
     ("socket", "server"),
     [("127.0.0.1:9", "127.0.0.1:9"), ("[::1]:9", "[::1]:9"), ("9", "localhost:9"), ("0.0.0.0:9", "localhost:9")],
 )
-def test_what_is_archived_can_be_read_as_systemd_reads_it(socket: str, server: str) -> None:
-    """The options are the job's."""
+def test_archive_unit_passes_valid_options_to_the_job(socket: str, server: str) -> None:
+    """Each option is one of the archive job."""
     from odradek.pipeline.jobs.archive.command import archive
     from odradek.pipeline.reading import subscription
 
@@ -219,7 +219,7 @@ def test_what_is_archived_can_be_read_as_systemd_reads_it(socket: str, server: s
 
 
 @pytest.mark.live
-def test_install_again_keeps_what_is_archived(tmp_path: Path) -> None:
+def test_repeated_install_keeps_the_archive_options(tmp_path: Path) -> None:
     install(tmp_path)
     file = tmp_path / "etc/odradek/archive.conf"
     assert file.exists()
@@ -229,7 +229,7 @@ def test_install_again_keeps_what_is_archived(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_what_a_boot_removes_is_warned_of(tmp_path: Path) -> None:
+def test_install_warns_of_directories_that_a_boot_empties(tmp_path: Path) -> None:
     opt, tmp = Path("/opt/odradek"), Path("/var", "tmp", "x")
     assert systemd_units.swept("a is", [opt], "move it") == ""
     assert systemd_units.swept("a is", [opt, tmp], "move it").startswith(f"a is in {tmp}: ")
@@ -240,12 +240,12 @@ def test_what_a_boot_removes_is_warned_of(tmp_path: Path) -> None:
     assert "log.dirs is in /tmp/kafka-logs" in systemd_units.warnings(tmp_path, "odradek")[-1]
 
 
-def test_paths_are_escaped() -> None:
+def test_paths_in_units_are_escaped() -> None:
     assert str(render.escaped(Path("/a b/50%"))) == '"/a b/50%%"'
 
 
-def test_a_user_that_logs_out_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """logind's RemoveIPC: only system users keep their shared memory."""
+def test_install_warns_of_a_user_whose_logout_removes_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With logind's RemoveIPC, only system users keep their shared memory."""
     assert systemd_units.trap("no-such-user-here") == "" == systemd_units.trap("root")
 
     def person(_name: str) -> object:

@@ -1,4 +1,4 @@
-"""One driver for each client: the same few verbs over very different programs."""
+"""One driver for each client, all with the same interface."""
 
 from __future__ import annotations
 

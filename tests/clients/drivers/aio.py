@@ -29,7 +29,7 @@ class AioKafka:
         make: Make,
         codec: str,
     ) -> None:
-        """Every future has a result, or its error is raised."""
+        """Wait for every future; raise the first error."""
         asyncio.run(_write(bootstrap, topic, partition, numbers, make, codec))
 
     def read(self, bootstrap: str, topic: str, partition: int, count: int) -> Iterator[Read]:

@@ -1,4 +1,4 @@
-"""What a driver does: write records, read them back, and be a member of a group."""
+"""The interface of a driver: write records, read them back, and join a group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WAIT_SECONDS = 60
 
 
 class Read(NamedTuple):
-    """A record where it was found."""
+    """A record and its offset."""
 
     offset: int
     record: Record
@@ -26,14 +26,14 @@ class Member(Protocol):
         """Commit, leave the group, end."""
 
     def kill(self) -> None:
-        """Vanish without a word, where the client can be made to."""
+        """End without leaving the group, if the client can do that."""
 
     def seen(self) -> list[bytes]:
-        """The values it has processed so far."""
+        """The values processed so far."""
 
 
 class Driver(Protocol):
-    """A client of Kafka. `flavour` names the function of `records` that makes what it can express."""
+    """A client of Kafka. `flavour` names the function of `records` whose records it can send."""
 
     name: str
     tool: str | None

@@ -28,7 +28,7 @@ class Confluent:
         make: Make,
         codec: str,
     ) -> None:
-        """All delivered without an error, or AssertionError."""
+        """Deliver all records; AssertionError if one fails."""
         errors: list[Any] = []
 
         def delivered(error: Any, _: Any) -> None:
@@ -95,7 +95,7 @@ def _try_produce(producer: Any, arguments: tuple[Any, ...], headers: list[tuple[
 
 
 class ConfluentMember:
-    """See `base.Member`; `kill` cannot drop a librdkafka client silently, so it leaves too."""
+    """See `base.Member`; `kill` leaves too, since librdkafka cannot end without leaving."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
         from confluent_kafka import Consumer

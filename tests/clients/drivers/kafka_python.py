@@ -30,7 +30,7 @@ class KafkaPython:
         make: Make,
         codec: str,
     ) -> None:
-        """Every future has a result, or its error is raised."""
+        """Wait for every future; raise the first error."""
         from kafka import KafkaProducer
 
         producer = KafkaProducer(
@@ -82,7 +82,7 @@ class KafkaPythonMember:
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
         from kafka import KafkaConsumer
 
-        self._make = KafkaConsumer  # imported by one thread: a broker's part in this process may have the package unrun
+        self._make = KafkaConsumer  # not in the member's thread, which may see a half-imported package
         self._values: list[bytes] = []
         self._stop = threading.Event()
         self._silent = False
@@ -122,7 +122,7 @@ class KafkaPythonMember:
             raise self._error
 
     def kill(self) -> None:
-        """Leave without a last commit: what was processed since the last one comes again."""
+        """Leave without a last commit: records processed since the previous commit are delivered again."""
         self._silent = True
         self.leave()
 

@@ -13,7 +13,7 @@ from .base import WAIT_SECONDS, Make, Read
 from .program import ProgramMember
 
 END, KEY_END = b"\x1e", b"\x1f"
-# Sizes first, then the bytes: nothing in a record can be taken for an end.
+# Sizes precede the bytes, so that no byte of a record is taken for a delimiter.
 FORMAT = "%o %K %S\n%k%s%h\x1e"
 
 

@@ -1,4 +1,4 @@
-"""A group member that is a program of its own, writing each value as a line to a file."""
+"""A group member in a process of its own, which writes each value as a line to a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ProgramMember:
             )
 
     def leave(self) -> None:
-        """Tell it to end and wait."""
+        """Send the signal that makes it leave, and wait."""
         self._process.send_signal(self._leave_with)
         self._process.wait(60)
 

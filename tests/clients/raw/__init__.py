@@ -1,1 +1,1 @@
-"""Requests and record bytes made by hand, for what no well-behaved client sends."""
+"""Hand-made requests and record bytes that no well-behaved client sends."""

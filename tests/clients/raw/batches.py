@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import crc32c
 
-NOW = int(time.time() * 1000)  # young enough for the default retention
+NOW = int(time.time() * 1000)  # recent, so that the default retention keeps it
 _HEAD = struct.Struct(">qiibIhiqqqhii")  # KIP-98: base offset … record count
 _AFTER_CRC = 21
 CODEC_BITS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

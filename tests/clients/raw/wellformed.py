@@ -9,7 +9,7 @@ from .batches import batch, message
 
 Values = dict[str, Any]
 
-# What a field holds wherever it appears; the rest is its schema's default.
+# Values of fields wherever they appear; other fields have the default of their schema.
 COMMON: Values = {
     "acks": -1,
     "timeout_ms": 10_000,

@@ -1,4 +1,4 @@
-"""Apache Kafka 3.9.1 with listeners of all security protocols, for our commands as clients."""
+"""Apache Kafka 3.9.1 with listeners of all security protocols, for tests of our commands."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         stack.callback(made.kafka.kill)
         made.kafka.start()
         with Wire(made.kafka.bootstrap) as wire:
-            for mechanism in (1, 2):  # in KRaft mode one for a request
+            for mechanism in (1, 2):  # KRaft allows one credential for each request
                 assert alter(wire, [upsertion("al,i=ce", mechanism)])[0][1] == 0
         scram = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_jaas_config": SCRAM}
         wait_until(lambda: made.topics("SASL", **scram).returncode == 0, 60, "the user is known")

@@ -1,4 +1,4 @@
-"""`--command-config`: our commands over TLS and SASL, in Kafka's client settings, against Apache Kafka."""
+"""`--command-config`: our commands connect to Apache Kafka over TLS and SASL with Kafka's client settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRONG = SCRAM.replace(SECRET, "hunter2")
         ("SSL", {}),
     ],
 )
-def test_each_protocol(secured: Secured, listener: str, properties: dict[str, str]) -> None:
+def test_command_connects_by_each_protocol(secured: Secured, listener: str, properties: dict[str, str]) -> None:
     trust = {} if listener == "SASL" else secured.trust
     identity = secured.identity if listener == "SSL" else {}
     done = secured.topics(listener, **properties, **trust, **identity)
@@ -36,7 +36,7 @@ def test_each_protocol(secured: Secured, listener: str, properties: dict[str, st
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_a_bearer_token_from_a_file(secured: Secured) -> None:
+def test_command_authenticates_with_a_bearer_token_from_a_file(secured: Secured) -> None:
     url = (secured.folder / "token").as_uri()
     more = {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": OAUTH, "sasl.oauthbearer.token.endpoint.url": url}
     done = secured.topics("OAUTH", **more)
@@ -78,14 +78,14 @@ def test_refusals_are_one_line_without_a_secret(secured: Secured) -> None:
         ),
     ],
 )
-def test_a_wrong_setting_is_one_line(properties: dict[str, str], text: str) -> None:
+def test_invalid_setting_is_one_line(properties: dict[str, str], text: str) -> None:
     with pytest.raises(click.UsageError) as caught:
         security_config(properties)
     message = caught.value.message
     assert text in message and "\n" not in message and SECRET not in message and "listener.name" not in message
 
 
-def test_a_delegation_token() -> None:
+def test_jaas_entry_may_hold_a_delegation_token() -> None:
     jaas = SCRAM.replace(";", ' tokenauth="true";')
     config = security_config(
         {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": jaas}

@@ -1,4 +1,4 @@
-"""`odradek delegation-tokens` compared with kafka-delegation-tokens.sh, against Apache Kafka."""
+"""Compares `odradek delegation-tokens` with kafka-delegation-tokens.sh, at Apache Kafka."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def theirs(secured: Secured, *words: str) -> str:
 
 
 def shape(output: str) -> str:
-    """The output without what differs for each token."""
+    """The output with placeholders for the fields that differ for each token."""
     blank = re.sub(r"[\w-]{22}(?= )|(?<= )[\w-]{22}(?=\n)", "ID", output)
     return re.sub(r"20\d\d-[\dT:-]+ *", "DATE", re.sub(r"[A-Za-z0-9+/]{86}==", "HMAC", blank)).strip()
 
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_create_describe_renew_and_expire(secured: Secured) -> None:
+def test_tokens_are_created_described_renewed_and_expired_as_by_kafka(secured: Secured) -> None:
     words = ["--create", "--max-life-time-period", "-1"]
     for name in ("bob", "c"):
         words += ["--renewer-principal", f"User:{name}"]
@@ -46,12 +46,12 @@ def test_create_describe_renew_and_expire(secured: Secured) -> None:
     assert shape(made.stdout) == shape(theirs(secured, *words))
     (hmac,) = re.findall(r"[A-Za-z0-9+/]{86}==", made.stdout)
     (token,) = re.findall(r"tokenId : (\S+)", made.stdout)
-    wait_until(lambda: token in ours(secured, "--describe").stdout, 30, "Kafka has it")
+    wait_until(lambda: token in ours(secured, "--describe").stdout, 30, "Kafka lists the token")
     mine = [
         "--describe",
         "--owner-principal",
         "User:al,i=ce",
-    ]  # without it Kafka's tool asks for no owner, and gets none
+    ]  # without an owner Kafka's tool lists no token
     described, expected = ours(secured, *mine).stdout, theirs(secured, *mine)
     assert token in described and sorted(described.splitlines()) == sorted(expected.splitlines())
     jaas = SCRAM.replace("al,i=ce", token).replace('password="', f'tokenauth=true password="{hmac}" x="')
@@ -62,12 +62,12 @@ def test_create_describe_renew_and_expire(secured: Secured) -> None:
     ended = ours(secured, "--expire", "--expiry-time-period", "-1", "--hmac", hmac)
     assert ended.returncode == 0 and "Completed expire operation" in ended.stdout
     assert hmac not in renewed.stdout + ended.stdout
-    wait_until(lambda: token not in ours(secured, "--describe").stdout, 30, "the token is gone")
+    wait_until(lambda: token not in ours(secured, "--describe").stdout, 30, "the token is deleted")
 
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_refusals(secured: Secured) -> None:
+def test_refused_renewal_is_an_error(secured: Secured) -> None:
     done = ours(secured, "--renew", "--renew-time-period", "1", "--hmac", "AAAA")
     assert done.returncode == 1 and "DELEGATION_TOKEN_NOT_FOUND" in done.stderr.upper().replace(" ", "_"), done.stderr
 
@@ -82,6 +82,6 @@ def test_refusals(secured: Secured) -> None:
         (["--describe"], "give --command-config"),
     ],
 )
-def test_usage(words: list[str], text: str) -> None:
+def test_wrong_usage_exits_with_2(words: list[str], text: str) -> None:
     done = CliRunner().invoke(command, ["--bootstrap-server", "127.0.0.1:1", *words])
     assert done.exit_code == 2 and text in done.output

@@ -1,4 +1,4 @@
-"""A command whose TLS or SASL the broker refuses ends soon, with one line that names the setting."""
+"""A command whose TLS or SASL connection is refused ends soon, with one line that names the setting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.workers.authentication.secured_broker import PASSWORD, USER, SecuredB
 
 pytestmark = pytest.mark.live
 
-SECONDS = 10  # a start of Python and PATIENCE_S, on a machine that does other things too; not kafka-python's 30
+SECONDS = 10  # for a start of Python and PATIENCE_S on a busy machine; below kafka-python's 30
 PLAIN_CLIENT = (
     f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{USER}" password="{PASSWORD}";'
 )
@@ -29,7 +29,7 @@ TRUST = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "{ca}"}
 OTHERS = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "{other}/ca.pem"}
 STRANGER = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "{other}/alice.pem"}
 
-CASES = {  # the listener, security.protocol, other settings, what the line says
+CASES = {  # listener, security.protocol, other settings, text in the error line
     "wrong CA": ("SSL", "SSL", OTHERS, "(ssl.truststore.location)"),
     "no CA": ("SASL_SSL", "SASL_SSL", SASL, "(ssl.truststore.location)"),
     "plain to TLS": ("SSL", "PLAINTEXT", {}, "security.protocol=PLAINTEXT"),
@@ -42,7 +42,7 @@ CASES = {  # the listener, security.protocol, other settings, what the line says
     "wrong password": ("SASL_PLAINTEXT", "SASL_PLAINTEXT", WRONG, "(sasl.jaas.config)"),
     "wrong password over TLS": ("SASL_SSL", "SASL_SSL", WRONG | TRUST, "(sasl.jaas.config)"),
     "mechanism": ("SASL_PLAINTEXT", "SASL_PLAINTEXT", SCRAM, "sasl.mechanism=SCRAM-SHA-256"),
-    "a strange certificate": ("SSL", "SSL", STRANGER | TRUST, "ssl.keystore.location"),
+    "client certificate of another CA": ("SSL", "SSL", STRANGER | TRUST, "ssl.keystore.location"),
 }
 OF_EACH = {  # commands besides `topics`
     "configs": ["--describe", "--entity-type", "topics"],
@@ -69,7 +69,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
 
 
 def run(address: str, file: Path, words: list[str], option: str) -> str:
-    """Run a command that must fail soon; its only line."""
+    """Run a command that must fail soon; the only line of its output."""
     began = time.monotonic()
     full = command_line(*words[0].split(), "--bootstrap-server", address, option, str(file), *words[1:])
     done = subprocess.run(full, capture_output=True, text=True, timeout=60, input="line\n")
@@ -87,14 +87,14 @@ def written(broker: SecuredBroker, properties: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_refused(broker: SecuredBroker, case: str) -> None:
+def test_refused_connection_names_the_setting(broker: SecuredBroker, case: str) -> None:
     listener, protocol, settings, text = CASES[case]
     file = written(broker, {"security.protocol": protocol} | settings)
     assert text in run(broker.address(listener), file, ["topics", "--list"], "--command-config")
 
 
 @pytest.mark.parametrize("command", OF_EACH)
-def test_each_command(broker: SecuredBroker, command: str) -> None:
+def test_each_command_names_the_setting(broker: SecuredBroker, command: str) -> None:
     option = {"console-producer": "--producer.config", "console-consumer": "--consumer.config"}
     words, how = [command, *OF_EACH[command]], option.get(command, "--command-config")
     file = written(broker, {"security.protocol": "SSL"} | OTHERS)
@@ -103,15 +103,15 @@ def test_each_command(broker: SecuredBroker, command: str) -> None:
     assert "security.protocol" in run(broker.address("SASL_PLAINTEXT"), file, words, how)
 
 
-def test_certificate_of_another_name(broker: SecuredBroker) -> None:
-    """The certificate is valid, but for 127.0.0.1 only."""
+def test_certificate_for_another_host_name_is_refused(broker: SecuredBroker) -> None:
+    """The certificate is only valid for 127.0.0.1."""
     file = written(broker, {"security.protocol": "SSL"} | TRUST)
     line = run(broker.address("SSL").replace("127.0.0.1", "localhost"), file, ["topics", "--list"], "--command-config")
     assert "(ssl.endpoint.identification.algorithm)" in line
 
 
-def test_status_of_a_cluster(broker: SecuredBroker) -> None:
-    """By an address, and for the broker on this machine: its listener with the protocol of the file."""
+def test_status_connects_to_the_listener_with_the_protocol(broker: SecuredBroker) -> None:
+    """By an address, and for the broker on this machine by the protocol in the file."""
     file = written(broker, {"security.protocol": "SSL"} | TRUST)
     for where in (["--bootstrap-server", broker.address("SSL")], [str(broker.properties_file)]):
         words = command_line("status", "--cluster", *where, "--command-config", str(file))

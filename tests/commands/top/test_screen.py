@@ -1,4 +1,4 @@
-"""The screen of `odradek top` without a terminal: keys in, lines out."""
+"""The screen of `odradek top` without a terminal: lines as a function of keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_screen_is_as_large_as_the_terminal() -> None:
         assert [len(line.text) for line in made] == [width] * height
 
 
-def test_its_lines() -> None:
+def test_screen_has_state_tabs_table_and_keys() -> None:
     made = lines(View(), SHOWN, 40, 24)
     assert (made[0].text.strip(), made[0].style) == ("nothing is wrong", GOOD)
     assert made[1].text.strip() == "broker 1"
@@ -41,11 +41,11 @@ def test_its_lines() -> None:
     assert [line.style for line in made].count(CURSOR) == 1
 
 
-def test_an_error_stands_out() -> None:
+def test_error_is_highlighted() -> None:
     assert lines(View(), SHOWN._replace(wrong="ERROR: broken"), 80, 24)[0].style == BAD
 
 
-def test_sort() -> None:
+def test_keys_select_the_sort_column_and_direction() -> None:
     view = View()
     assert names(view) == ["C-one", "a-two", "b-one", "d"]
     assert names(press(view, "s")) == ["a-two", "C-one", "d", "b-one"]
@@ -55,16 +55,16 @@ def test_sort() -> None:
     assert names(press(view, "s")) == ["C-one", "a-two", "b-one", "d"]
 
 
-def test_filter() -> None:
+def test_filter_shows_matching_rows() -> None:
     view = press(View(), "/", "O", "N")
     assert lines(view, SHOWN, 80, 24)[-1].text.startswith("filter: ON_")
-    assert len(names(view)) == 4, "not before Enter"
+    assert len(names(view)) == 4, "the filter applies only after Enter"
     assert names(press(view, "x", "backspace", "enter")) == ["C-one", "b-one"]
     assert "filter: ON (Esc ends it)" in lines(view, SHOWN, 80, 24)[-1].text
     assert len(names(press(view, "escape"))) == 4
 
 
-def test_an_entry_that_is_given_up_changes_nothing() -> None:
+def test_escape_cancels_a_filter_entry() -> None:
     assert len(names(press(View(), "/", "o", "escape"))) == 4
 
 
@@ -75,14 +75,14 @@ def test_search_moves_to_the_next_match_and_around() -> None:
     assert press(view, "n").cursor == 2
 
 
-def test_views_turn() -> None:
+def test_tab_and_digits_select_the_view() -> None:
     view = View()
     assert press(view, "tab").tab == 0
     assert press(view, "2").tab == 1
     assert press(view, "9").tab == 1
 
 
-def test_pause_and_end() -> None:
+def test_space_pauses_and_q_ends() -> None:
     view = press(View(), " ")
     assert view.is_paused and "PAUSED" in lines(view, SHOWN, 80, 24)[1].text
     assert not press(view, " ").is_paused
@@ -117,5 +117,5 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
         (4e12, "4.0T"),
     ],
 )
-def test_short_numbers(value: float, text: str) -> None:
+def test_numbers_are_shortened(value: float, text: str) -> None:
     assert short(value) == text

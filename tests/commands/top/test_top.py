@@ -1,4 +1,4 @@
-"""`odradek top` in a terminal of 80 by 24 with a real broker, and where it cannot run."""
+"""`odradek top` in a terminal of 80 by 24 with a real broker, and its errors where it cannot run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WIDTH, HEIGHT = 80, 24
 
 
 class Terminal:
-    """A terminal, and what the command has drawn there."""
+    """A terminal with the screen that the command has drawn."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -51,7 +51,7 @@ class Terminal:
         os.write(self._fd, keys.encode())
 
     def await_line(self, *words: str) -> str:
-        """The first line with all these words."""
+        """Wait for a line with all these words."""
         found = lambda: next((one for one in self.lines if all(word in one for word in words)), "")  # noqa: E731
         return str(wait_until(found, 60, f"a line with {words}"))
 
@@ -87,7 +87,7 @@ def _load(broker: Broker) -> None:
     consumer.close()
 
 
-def test_a_running_broker(fresh_broker: Callable[..., Broker]) -> None:
+def test_views_of_a_running_broker(fresh_broker: Callable[..., Broker]) -> None:
     broker = fresh_broker(num_partitions=1)
     _load(broker)
     with top(broker) as (terminal, process):
@@ -107,7 +107,7 @@ def test_a_running_broker(fresh_broker: Callable[..., Broker]) -> None:
 
 
 @pytest.mark.parametrize("term", ["dumb", ""])
-def test_a_terminal_that_cannot_be_drawn_on(fresh_broker: Callable[..., Broker], term: str) -> None:
+def test_unusable_terminal_is_one_line(fresh_broker: Callable[..., Broker], term: str) -> None:
     broker = fresh_broker()
     master, slave = pty.openpty()
     done = subprocess.run(
@@ -120,13 +120,13 @@ def test_a_terminal_that_cannot_be_drawn_on(fresh_broker: Callable[..., Broker],
     assert done.stderr.count(b"\n") == 1 and f"TERM={term}: set TERM".encode() in done.stderr
 
 
-def test_no_terminal(fresh_broker: Callable[..., Broker]) -> None:
+def test_missing_terminal_is_one_line(fresh_broker: Callable[..., Broker]) -> None:
     done = fresh_broker().command("top", stdin=subprocess.DEVNULL)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1 and "odradek status --json" in done.stderr
 
 
-def test_no_broker(tmp_path: Path) -> None:
+def test_missing_broker_is_one_line(tmp_path: Path) -> None:
     words = command_line("top", "--override", f"log.dirs={tmp_path}")
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1

@@ -1,1 +1,1 @@
-"""What a compacted topic keeps while processes are killed, beside a ledger of what was written."""
+"""Compares a compacted topic with a ledger of what was written, while processes are killed."""

@@ -15,7 +15,7 @@ from .trial import Summary, Trial
 
 
 def main() -> int:
-    """0 when no reading differs."""
+    """0 if no reading differs from the ledger."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.compaction_checker", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="of each run")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16), help="of the first run; then the next")
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def one(seed: int, minutes: float, harm: bool, brokers: int) -> Summary:
-    """A run; its directory stays when it differs."""
+    """One run; its directory stays if there are differences."""
     folder = Path(tempfile.mkdtemp(prefix="odradek-compaction-"))
     trial = Trial(OneBroker(folder) if brokers == 1 else ThreeBrokers(folder), seed, minutes)
     try:

@@ -1,4 +1,4 @@
-"""Offsets that groups commit, plainly and in transactions, delete, and must find again after every load."""
+"""Offsets that groups commit, with and without transactions, and delete; the coordinator must keep them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMBERS = itertools.count(1)
 class Committer(Transactional):
     """Commits for groups of its own, request by request.
 
-    `allowed`: what OffsetFetch may answer, more than one where it was not told.
+    `allowed`: offsets that OffsetFetch may return, more than one if a commit was not answered.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -29,7 +29,7 @@ class Committer(Transactional):
         self.commits = 0
 
     def work(self) -> None:
-        """Begin again after each death: that ends what was open."""
+        """Start again after each crash, which aborts the open transaction."""
         while not self.gate.stop.is_set():
             with contextlib.suppress(OSError, EOFError, AssertionError), Wire(self.bootstrap, 20) as wire:
                 self._session(Raw(wire, self.name, 120_000))
@@ -44,7 +44,7 @@ class Committer(Transactional):
             self._in_transaction(raw, groups[: self.rng.randrange(1, 3)], groups[2:])
 
     def _in_transaction(self, raw: Raw, inside: list[str], others: list[str]) -> None:
-        """Offsets of some groups; those of others meanwhile, so that the log is rolled."""
+        """Commit offsets of some groups in a transaction; commits of others meanwhile roll the log."""
         self.unit = Unit(Fate.UNKNOWN)
         numbers = {group: next(_NUMBERS) for group in inside}
         for group, number in numbers.items():
@@ -88,7 +88,7 @@ class Committer(Transactional):
             self.allowed[group] = {NONE}
 
     def differences(self) -> list[str]:
-        """What OffsetFetch answers and should not; the gate holds it meanwhile, outside of a transaction."""
+        """Offsets that OffsetFetch must not return; the gate holds this committer, outside of a transaction."""
         found = []
         with Wire(self.bootstrap, 60) as wire:
             for group, allowed in self.allowed.items():

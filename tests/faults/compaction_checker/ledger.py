@@ -1,7 +1,7 @@
-"""What was written to a compacted topic, and what a read_committed reader may therefore see.
+"""Records written to a compacted topic, and what a read_committed reader may therefore see.
 
-A record counts by its offset. Where a client was not told what became of a record or a transaction, both are allowed
-until a reader has seen which.
+Offsets order the records. If a client got no answer for a record or a transaction, both outcomes are allowed until a
+reader has seen one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Fate(Enum):
-    """Of a transaction, or of a record outside of one."""
+    """The outcome of a transaction, or of a record outside of one."""
 
     OPEN = "open"
     UNKNOWN = "unknown"
@@ -24,7 +24,7 @@ class Fate(Enum):
 
 @dataclass(eq=False)
 class Unit:
-    """What is seen as a whole or not at all."""
+    """Records that readers see all or none of."""
 
     fate: Fate = Fate.OPEN
 
@@ -59,7 +59,7 @@ def _short(value: bytes | None) -> str:
 
 
 class Reading(NamedTuple):
-    """One partition as a reader has seen it from its start up to `end`."""
+    """The records of one partition that a reader has seen, from its start up to `end`."""
 
     partition: int
     end: int
@@ -68,18 +68,18 @@ class Reading(NamedTuple):
 
 @dataclass
 class Ledger:
-    """All that writers of any thread did."""
+    """The writes of all threads."""
 
     writes: list[Write] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def sent(self, write: Write) -> None:
-        """A writer is about to send this."""
+        """Add a write that is about to be sent."""
         with self._lock:
             self.writes.append(write)
 
     def differences(self, reading: Reading, settled: bool) -> list[str]:
-        """What a reader has seen and should not, or the reverse. `settled`: no writer was at work meanwhile."""
+        """Records that a reader must not see, or must see and does not. `settled`: no writer was active meanwhile."""
         with self._lock:
             mine = [one for one in self.writes if one.partition == reading.partition]
         seen = _Seen(mine, reading)
@@ -91,14 +91,14 @@ class Ledger:
 
 
 class _Seen:
-    """One reading beside the writes of its partition."""
+    """One reading compared with the writes of its partition."""
 
     def __init__(self, writes: list[Write], reading: Reading) -> None:
         self.writes = writes
         self.reading = reading
         self.by_value = {one.value: one for one in writes if one.value is not None}
         self.by_offset = {one.offset: one for one in writes if one.offset is not None}
-        self.lost = {one.key for one in writes if one.value is None and one.offset is None}  # where is not known
+        self.lost = {one.key for one in writes if one.value is None and one.offset is None}  # with unknown offsets
 
     def faults(self, settled: bool) -> Iterator[str]:
         offsets = [one.offset for one in self.reading.records]
@@ -127,9 +127,9 @@ class _Seen:
         write.offset = found.offset
 
     def _key(self, key: bytes, found: Found | None) -> Iterator[str]:
-        """The last committed write is there; one that deletes may be gone, with all before it."""
+        """The last committed write of the key is there; a tombstone may be gone, with all writes before it."""
         if found is not None and self.by_offset.get(found.offset) is None and found.value is None:
-            return  # one that deletes, whose offset its writer was not told
+            return  # a tombstone whose offset its writer does not know
         for write in self._candidates(key):
             if found is not None and found.offset == write.offset:
                 return
@@ -141,14 +141,14 @@ class _Seen:
                 return
 
     def _candidates(self, key: bytes) -> Iterable[Write]:
-        """Writes of the key that may be the last seen, the latest first."""
+        """Writes of the key that may be the last one seen, latest first."""
         end = self.reading.end
         located = [one for one in self.writes if one.key == key and one.offset is not None and one.offset < end]
         found = [one for one in located if one.unit.fate in (Fate.COMMITTED, Fate.UNKNOWN)]
         return sorted(found, key=lambda one: -(one.offset or 0))
 
     def _end(self) -> Iterator[str]:
-        """A reader comes to the first open transaction at least."""
+        """A reader reaches at least the first open transaction."""
         undecided = (Fate.OPEN, Fate.UNKNOWN)
         first = min((one.offset or 0 for one in self.writes if one.unit.fate in undecided), default=1 << 62)
         last = max((offset for offset, one in self.by_offset.items() if offset < first), default=-1)

@@ -14,7 +14,7 @@ STUCK_S = 120
 
 
 def read(bootstrap: str, topic: str, partitions: int) -> list[Reading]:
-    """Every partition from its start to where the reader is told that it ends. AssertionError if it gets no further."""
+    """Read every partition from its start to its last stable offset. AssertionError if the reader makes no progress."""
     consumer = Consumer({
         "bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex, "isolation.level": "read_committed",
         "enable.partition.eof": True, "enable.auto.commit": False, "log_level": 0, "reconnect.backoff.max.ms": 500,

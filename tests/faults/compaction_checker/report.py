@@ -48,7 +48,7 @@ def _run(summary: Summary) -> str:
 
 
 def add(path: Path, summary: Summary) -> None:
-    """Append the run's row; the table's head when the file is new."""
+    """Append the row of the run, after the table head if the file is new."""
     if not path.exists():
         head = f"| {' | '.join(_COLUMNS)} |\n|{' --- |' * len(_COLUMNS)}\n"
         path.write_text(_HEAD + head)

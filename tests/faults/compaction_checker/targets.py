@@ -1,4 +1,4 @@
-"""What a run goes on: one broker, or three of which each leads in turn, and what is done to them meanwhile."""
+"""The brokers of a run, one or a cluster of three, and the faults that are injected into them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class OneBroker:
         return self._broker.bootstrap
 
     def harm(self, rng: random.Random) -> str:
-        """Do something to it; what it was."""
+        """Inject a fault; returns its name."""
         kinds: dict[str, Callable[[], object]] = {
             **{f"the {role} killed": lambda role=role: self._kill(role, rng) for role in _ROLES},  # type: ignore[misc]  # a default in a lambda
             "the broker killed": lambda: self._broker.restart(kill=True),
@@ -67,10 +67,10 @@ class OneBroker:
         self._broker.kill_role(role, rng.randrange(2) if role == "worker" else 0)
 
     def settle(self) -> None:
-        """Wait until readers see all that is acknowledged: they always do."""
+        """Wait until readers see all acknowledged records; with one broker they always do."""
 
     def finish(self, compare: Callable[[], None]) -> list[str]:
-        """Compare as it is, and after a restart; what `odradek check` finds at last."""
+        """Compare before and after a restart; the faults that `odradek check` finds then."""
         compare()
         self._broker.restart()
         compare()
@@ -78,7 +78,7 @@ class OneBroker:
         return [str(fault) for fault in check.check(self._broker.data_dir, deep=True)]
 
     def rounds(self) -> int:
-        """How often something was compacted."""
+        """The number of compactions."""
         return _rounds(self._broker)
 
 
@@ -86,9 +86,9 @@ class ThreeBrokers:
     """A cluster in which every partition has three replicas and needs two."""
 
     replicas = 3
-    # None without sequences: a client sends again what a leader has stored that leads no more (as with Kafka).
+    # All idempotent: else a retry after a leader change may store a record twice (as with Kafka).
     kinds: tuple[type[Writer], ...] = (Plain, Plain, Transactional, Transactional, Holding)
-    # A follower that was away for longer misses tombstones, and keeps what they delete (as Kafka's).
+    # A follower that is down for longer misses tombstones, and keeps the records that they delete (as with Kafka).
     config = {**CONFIG, "min.insync.replicas": "2", "delete.retention.ms": "20000"}
 
     def __init__(self, folder: Path) -> None:
@@ -106,11 +106,11 @@ class ThreeBrokers:
         return self._cluster.bootstrap
 
     def wire(self, timeout: float = 15) -> Wire:
-        """To the first broker that runs."""
+        """A connection to the first broker that runs."""
         return self._cluster.running()[0].wire(timeout)
 
     def harm(self, rng: random.Random) -> str:
-        """Do something to it; what it was."""
+        """Inject a fault; returns its name."""
         number = rng.randrange(3)
         kinds: dict[str, Callable[[], object]] = {
             "a broker killed": lambda: self._kill_broker(number, rng.choice([0.0, 1.0, 4.0])),
@@ -124,7 +124,7 @@ class ThreeBrokers:
 
     def _kill_broker(self, number: int, pause_s: float) -> None:
         self._cluster.kill(number)
-        time.sleep(pause_s)  # beyond its session another leads
+        time.sleep(pause_s)  # after its session expires, another broker leads
         self._cluster.broker(number).start()
 
     def _kill(self, number: int, role: str) -> None:
@@ -141,17 +141,17 @@ class ThreeBrokers:
                 admin_requests.reassign(wire, wanted)
                 admin_requests.elect(wire, admin_requests.PREFERRED, wanted)
         except (OSError, EOFError):
-            pass  # it has just died
+            pass  # the controller has just died
 
     def settle(self) -> None:
-        """Wait until all replicas are in sync: a new leader shows less than it has until it knows what they have."""
+        """Wait until all replicas are in sync: only then does the high watermark of a new leader reach its log end."""
         for index in range(PARTITIONS):
             self._cluster.wait_isr(TOPIC, index, len(self._cluster.running()), _WAIT_S)
         for broker in self._cluster.running():
             wait_until(lambda one=broker: _all_visible(one), _WAIT_S, "the high watermarks")  # type: ignore[misc]  # a default in a lambda
 
     def finish(self, compare: Callable[[], None]) -> list[str]:
-        """Compare as it is, and with each of the brokers alone; what `odradek check` finds at last."""
+        """Compare with all brokers, and with each one alone; the faults that `odradek check` finds then."""
         compare()
         for number in range(3):
             self.settle()
@@ -168,12 +168,12 @@ class ThreeBrokers:
         return [str(fault) for one in brokers for fault in check.check(one.data_dir, deep=True)]
 
     def rounds(self) -> int:
-        """How often something was compacted, by all together."""
+        """The number of compactions on all brokers."""
         return sum(_rounds(broker) for broker in self._cluster.brokers)
 
 
 def _all_visible(broker: Broker) -> bool:
-    """Whether the high watermark is at the log's end wherever this broker leads."""
+    """Whether the high watermark is at the log end in every partition that this broker leads."""
     told = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
     rows: Iterable[dict[str, object]] = told["partitions"]
     return all(row.get("high_watermark") == row.get("log_end") for row in rows if row["topic"] == TOPIC)

@@ -20,7 +20,7 @@ READ_EVERY_S, FAULT_EVERY_S = 2.0, 7.0
 
 @dataclass
 class Summary:
-    """What a run did and found."""
+    """Counts and differences of a run."""
 
     seed: int
     minutes: float
@@ -36,7 +36,7 @@ class Summary:
 
 
 class Trial:
-    """See the module's head."""
+    """One run, see the module docstring."""
 
     def __init__(self, target: OneBroker | ThreeBrokers, seed: int, minutes: float) -> None:
         self.summary = Summary(seed, minutes, target.replicas)
@@ -46,7 +46,7 @@ class Trial:
         self.writers: list[Writer] = []
 
     def run(self, harm: bool = True) -> Summary:
-        """For some minutes; `harm`: kill processes meanwhile. AssertionError when the broker itself fails."""
+        """Run for some minutes; `harm`: kill processes meanwhile. AssertionError if the broker itself fails."""
         try:
             self.target.start()
             self._begin()
@@ -73,14 +73,14 @@ class Trial:
         end = time.monotonic() + self.summary.minutes * 60
         due = time.monotonic() + FAULT_EVERY_S
         while time.monotonic() < end:
-            time.sleep(self.rng.uniform(0.5, 1) * READ_EVERY_S)  # the writers are at work
+            time.sleep(self.rng.uniform(0.5, 1) * READ_EVERY_S)  # the writers are active
             if harm and time.monotonic() > due:
                 self.summary.faults[self.target.harm(self.rng)] += 1
                 due = time.monotonic() + FAULT_EVERY_S
             self.compare()
 
     def compare(self) -> None:
-        """Read beside the writers, hold them up, and read again: both readings are then known for what they are."""
+        """Read while the writers are active, pause them, and read again; then compare both readings with the ledger."""
         beside = read(self.target.bootstrap, TOPIC, PARTITIONS)
         self._hold()
         self.target.settle()
@@ -93,12 +93,12 @@ class Trial:
         self.gate.open.set()
 
     def _compare_coordinator(self) -> None:
-        """What groups have committed, and the states of transactions."""
+        """Compare committed offsets of groups, and the states of transactions."""
         found = []
         for one in self.writers:
             if isinstance(one, Committer):
                 found += one.differences()
-            if isinstance(one, Transactional) and self.target.replicas == 1:  # else only its coordinator says it
+            if isinstance(one, Transactional) and self.target.replicas == 1:  # else only its coordinator answers
                 state = self._state(one.name)
                 if state not in one.states():
                     found.append(f"transaction {one.name} is {state}: it should be one of {sorted(one.states())}")
@@ -106,7 +106,7 @@ class Trial:
         self.summary.differing += bool(found)
 
     def _state(self, name: str) -> str:
-        """What DescribeTransactions says, once the coordinator has read its log."""
+        """The state that DescribeTransactions returns, once the coordinator has loaded its log."""
         from kafka.protocol.admin import DescribeTransactionsRequest
 
         def ask() -> str:
@@ -119,7 +119,7 @@ class Trial:
     def _hold(self) -> None:
         self.gate.open.clear()
         for writer in self.writers:
-            assert writer.parked.wait(180), f"{writer} does not come to the end of its step:\n{writer.stack()}"
+            assert writer.parked.wait(180), f"{writer} does not finish its step:\n{writer.stack()}"
             assert not writer.failure, writer.failure
 
     def _end(self) -> None:
@@ -139,5 +139,5 @@ class Trial:
                 summary.commits += one.commits
         summary.rounds = self.target.rounds()
         if not summary.rounds or not self.ledger.count(Fate.ABORTED):
-            summary.differences.append("nothing was compacted, or nothing aborted: this run says nothing")
+            summary.differences.append("no compaction, or no aborted transaction: this run shows nothing")
         return summary

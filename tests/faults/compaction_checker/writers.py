@@ -20,7 +20,7 @@ _NUMBERS = itertools.count()
 
 
 class Gate:
-    """Holds all writers up between two of their steps."""
+    """Pauses all writers between two of their steps."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -40,7 +40,7 @@ class Writer(threading.Thread):
     """One producer. `parked` is set while the gate holds it."""
 
     config: dict[str, Any] = {"enable.idempotence": True}
-    hot = 0.97  # of the records have one of a few keys: what the cleaner does wrong to the others is not soon hidden
+    hot = 0.97  # share of records with one of HOT keys; the cleaner's faults in the rare other keys stay visible
 
     def __init__(self, bootstrap: str, topic: str, ledger: Ledger, gate: Gate, seed: str) -> None:
         super().__init__(daemon=True)
@@ -50,7 +50,7 @@ class Writer(threading.Thread):
         self.failure = ""
 
     def run(self) -> None:
-        """Write until the gate says stop; what ends it early is in `failure`."""
+        """Write until the gate stops it; `failure` has the traceback of an early end."""
         try:
             self.work()
         except Exception:
@@ -62,7 +62,7 @@ class Writer(threading.Thread):
         raise NotImplementedError
 
     def stack(self) -> str:
-        """Where it is."""
+        """The present stack of the thread."""
         frame = sys._current_frames().get(self.ident or 0)
         return "".join(traceback.format_stack(frame)) if frame else "ended"
 
@@ -76,7 +76,7 @@ class Writer(threading.Thread):
         return Producer({**common, **self.config, **config})
 
     def send(self, client: Producer, unit: Unit) -> None:
-        """One record of some key: a value of its own, or a deletion."""
+        """Send one record of a random key, with a unique value or a tombstone."""
         number = self.rng.randrange(HOT if self.rng.random() < self.hot else KEYS)
         value = None if self.rng.random() < 0.2 else b"%d:" % next(_NUMBERS) + b"v" * self.rng.randrange(300)
         write = Write(number % PARTITIONS, b"key-%d" % number, value, unit)
@@ -107,7 +107,7 @@ class Plain(Writer):
 
 
 class Forgetful(Plain):
-    """Asks once and does not try again: what was not acknowledged may be there or not."""
+    """Does not retry: an unacknowledged record may be stored or not."""
 
     config = {"acks": 1, "retries": 0, "enable.idempotence": False, "message.timeout.ms": 10_000}
 
@@ -137,7 +137,7 @@ class Transactional(Writer):
                 client = self._fresh()
 
     def states(self) -> set[str]:
-        """What DescribeTransactions may say, while the gate holds it."""
+        """The states that DescribeTransactions may return while the gate holds this writer."""
         ended = {Fate.COMMITTED: {"CompleteCommit", "PrepareCommit"}, Fate.ABORTED: {"CompleteAbort", "PrepareAbort"}}
         if self.unit.fate is Fate.OPEN:
             return {"Ongoing"}
@@ -181,6 +181,6 @@ class Transactional(Writer):
 
 
 class Holding(Transactional):
-    """Transactions that stay open for seconds, over many rolls of the others."""
+    """Transactions that stay open for seconds, over many segment rolls."""
 
     records, pause_s = 12, 0.5

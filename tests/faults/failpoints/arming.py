@@ -1,11 +1,11 @@
-"""Which failpoint goes off: a small file that all processes of a broker map.
+"""Selects the failpoint that fires, in a small file that all processes of a broker map.
 
 Layout    : 8-byte words. 0: whether any point is armed. Then WORDS a point, in the order of `points.POINTS`:
-            hits left until it goes off (0: not armed), what it then does, pid it went off in.
+            hits left until it fires (0: not armed), the signal to send, the pid in which it fired.
 Owner     : the test.
 Writers   : the test arms; the process that hits counts down.
-Lock      : none; two processes that count at once lose a hit, which only puts the end off.
-Crash rule: a process says that it goes off before it does.
+Lock      : none; two processes that count at once lose a hit, which only delays the point.
+Crash rule: a process writes its pid before it sends itself the signal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIZE = (1 + len(POINTS) * WORDS) * 8
 
 
 def words_of(path: str | os.PathLike[str]) -> memoryview:
-    """The file's words, shared with everyone who maps it."""
+    """The words of the file, shared by all processes that map it."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return memoryview(mmap.mmap(fd, SIZE)).cast("q")
@@ -32,7 +32,7 @@ def words_of(path: str | os.PathLike[str]) -> memoryview:
 
 
 def place(number: int) -> int:
-    """Where a point's words begin."""
+    """The index of the first word of a point."""
     return 1 + number * WORDS
 
 
@@ -45,7 +45,7 @@ class Arming:
         self._words = words_of(path)
 
     def environment(self) -> dict[str, str]:
-        """What a broker's environment must have."""
+        """Variables for the environment of the broker."""
         here = os.path.dirname(__file__)
         former = os.environ.get("PYTHONPATH")
         return {"ODRADEK_FAILPOINTS": str(self.path), "PYTHONPATH": os.pathsep.join(filter(None, [here, former]))}
@@ -58,7 +58,7 @@ class Arming:
         self._words[0] = 1
 
     def disarm(self) -> list[str]:
-        """Nothing goes off any more; the names of those that were still armed."""
+        """Disarm all points; the names of those that were still armed."""
         left = [name for number, name in enumerate(NAMES) if self._words[place(number) + LEFT]]
         self._words[0] = 0
         for number in range(len(POINTS)):
@@ -66,5 +66,5 @@ class Arming:
         return left
 
     def fired(self, name: str) -> int:
-        """The pid of the process in which `name` went off since it was armed; 0 while it has not."""
+        """The pid of the process in which `name` fired since it was armed; 0 if it has not."""
         return self._words[place(NAMES.index(name)) + PID]

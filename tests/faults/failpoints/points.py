@@ -1,7 +1,8 @@
-"""The failpoints by name: which call, in which process, inside which function, on which file.
+"""The failpoints by name: the call, the process, the function around the call, and the file.
 
-`phase` says what reaches a point: "load" what is always going on; "boot" a start after a kill; "stop" a clean stop;
-"repair" the lock of a partition whose holder has just died; "respawn" the death of any child; "retire" `odradek scale`.
+`phase` says what reaches a point: "load" the constant load; "boot" a start after a kill; "restart" a start after a
+clean stop; "stop" a clean stop; "repair" the lock of a partition whose holder has just died; "respawn" the death of a
+child; "retire" `odradek scale`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ WORKER, ACCEPTOR, COORDINATOR, CONTROLLER, JANITOR, SUPERVISOR, FORK_SERVER = (
 )  # fmt: skip
 RECOVERS = ("worker", "janitor")
 REPAIRS = ("worker", "janitor", "coordinator")  # the next holder of the lock
-APPENDING, ROLLING, SWAPPING = 1, 2, 4  # what `dirty` says (storage.log.append, storage.log.roll, storage.log.swap)
+APPENDING, ROLLING, SWAPPING = 1, 2, 4  # values of `dirty` (storage.log.append, storage.log.roll, storage.log.swap)
 
 
 class Point(NamedTuple):
@@ -135,7 +136,7 @@ POINTS: tuple[Point, ...] = (
     Point("swap.before-publish", JANITOR, "publish", note=SWAPPING),
     Point("swap.after-publish", JANITOR, "publish", "after", note=SWAPPING),
     Point("janitor.started", JANITOR, "enter", "after", phase="respawn"),
-    # Mending what another left: the armed partner dies in an append or a roll.
+    # Repair after another process: the armed partner dies in an append or a roll.
     Point("repair.cut", REPAIRS, "truncate", "after", inside="storage.log.repair:repair", phase="repair"),
     Point("repair.before-publish", REPAIRS, "publish", inside="storage.log.repair:repair", phase="repair"),
     Point("repair.after-publish", REPAIRS, "publish", "after", inside="storage.log.repair:repair", phase="repair"),
@@ -155,7 +156,7 @@ POINTS: tuple[Point, ...] = (
     Point("recovery.producers", RECOVERS, "region", "after", inside="storage.log.opening:_open", phase="boot"),
     Point("recovery.before-publish", RECOVERS, "publish", inside="storage.log.opening:_open", phase="boot"),
     Point("recovery.after-publish", RECOVERS, "publish", "after", inside="storage.log.opening:_open", phase="boot"),
-    # A respawn, and a clean stop. Without its fork server a broker goes on, and has another made.
+    # A respawn, and a clean stop. Without its fork server a broker continues, and starts another one.
     Point("fork-server.before-fork", FORK_SERVER, "fork", phase="respawn"),
     Point("forked.before-fork", FORK_SERVER, "fork", phase="respawn", hit=2),
     Point("supervisor.before-respawn", SUPERVISOR, "spawn", phase="respawn"),

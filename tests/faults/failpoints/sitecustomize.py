@@ -1,4 +1,4 @@
-"""Imported by each Python process whose PYTHONPATH begins with this folder: failpoints, if a file of them is named."""
+"""Every Python process with this folder first in PYTHONPATH imports this; it installs failpoints if a file is named."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
-"""Inside a process of a broker under test: the wrapped calls that count down and end it.
+"""Wrapped calls in a process of a broker under test, which count down and end the process.
 
-While nothing is armed a wrapped call costs the look at one word.
+While no point is armed, a wrapped call only reads one word.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from .arming import ACTION, LEFT, PID, place, words_of
 from .points import POINTS, Point
 
-_FIRST_FENCE = 1 << 40  # bytes of partition.lock from there on are no partitions
+_FIRST_FENCE = 1 << 40  # bytes of partition.lock from here on belong to no partition
 _PATHS = ("open", "unlink", "mkdir", "rmdir", "truncate")
 _TARGETS = ("rename", "replace")
 _DESCRIPTORS = ("write", "pwrite", "pwritev", "fsync", "ftruncate")
@@ -24,7 +24,7 @@ _OTHERS = ("sendfile", "fork")
 
 
 def install(path: str, command: Sequence[str]) -> None:
-    """Wrap everything that a point hangs on, in this process and in those that it will fork."""
+    """Wrap the calls of all points, in this process and in those that it forks."""
     if {"start", "run"}.intersection(command):
         Failpoints(words_of(path)).install()
 
@@ -39,7 +39,7 @@ def role() -> str:
 
 
 class Failpoints:
-    """All points; which are this process's is looked up when one is armed, as a fork changes it."""
+    """All points. Those of this process are determined while one is armed, since a fork changes the role."""
 
     def __init__(self, words: memoryview) -> None:
         self.words = words
@@ -47,7 +47,7 @@ class Failpoints:
         for number, point in enumerate(POINTS):
             self.by_call.setdefault((point.call, point.when), []).append((place(number), point))
 
-    # -- going off
+    # -- firing
 
     def hit(self, call: str, when: str, subject: Any = "", note: int = 0) -> None:
         """The process is at a call; `subject` is a path or a descriptor."""
@@ -72,7 +72,7 @@ class Failpoints:
     # -- wrapping
 
     def around(self, name: str, call: Callable[..., Any], subject: Callable[..., Any]) -> Callable[..., Any]:
-        """`call` with a look before and after it."""
+        """`call` with a check before and after it."""
         words, hit = self.words, self.hit
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -89,7 +89,7 @@ class Failpoints:
         return wrapped
 
     def install(self) -> None:
-        """Wrap what the points hang on."""
+        """Wrap the calls of the points."""
         wanted = {call for call, _ in self.by_call}
         for names, subject in ((_PATHS, _first), (_TARGETS, _second), (_DESCRIPTORS, _first), (_OTHERS, _nothing)):
             for name in wanted.intersection(names):

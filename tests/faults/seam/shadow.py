@@ -1,4 +1,4 @@
-"""What a power failure would leave: contents of files as of their last fsync, of directories as of theirs.
+"""Data that survives a power failure: files and directories as of their last fsync.
 
 <shadow>/<device>-<inode>.<nanoseconds>        a file's contents; the newest counts
 <shadow>/<device>-<inode>.<nanoseconds>.dir    a directory's entries: JSON, name → `<device>-<inode>` (or null: a link…)
@@ -22,7 +22,7 @@ def key(found: os.stat_result) -> str:
 
 
 def before(fd: int, shadow: str) -> Callable[[], None]:
-    """Copy what `fd` is now; call the result when it has been synced."""
+    """Copy the present state of `fd`; call the result once it is synced."""
     found = os.fstat(fd)
     target = os.path.join(shadow, f"{key(found)}.{time.monotonic_ns()}")
     if stat.S_ISDIR(found.st_mode):
@@ -36,7 +36,7 @@ def before(fd: int, shadow: str) -> Callable[[], None]:
 
 
 def entries(directory: int | str) -> dict[str, str]:
-    """A directory's entries as they are now."""
+    """The present entries of a directory."""
     found = {}
     for name in os.listdir(directory):
         try:
@@ -48,6 +48,6 @@ def entries(directory: int | str) -> dict[str, str]:
 
 
 def created(fd: int, shadow: str) -> None:
-    """A new file: nothing of it is durable, whatever its inode was before."""
+    """Record a new file without durable contents, even if its inode was used before."""
     fresh = os.path.join(shadow, f"{key(os.fstat(fd))}.{time.monotonic_ns()}")
     os.close(_real_open(fresh, os.O_WRONLY | os.O_CREAT, 0o600))

@@ -1,8 +1,8 @@
-"""Python imports this in every process of a broker whose PYTHONPATH names this folder: faults below it.
+"""Python imports this in every process of a broker whose PYTHONPATH names this folder, and it injects faults.
 
 ODRADEK_TEST_FAULTS names a file; while it is there, its JSON says what fails: `under` (a directory), `errno`, `calls`.
-ODRADEK_TEST_CLOCK names a file of `pid milliseconds` lines: that process's wall clock is off by so much.
-ODRADEK_TEST_SHADOW names a directory: what every fsync has made durable is noted there (tests/faults/power.py).
+ODRADEK_TEST_CLOCK names a file of `pid milliseconds` lines: shifts the wall clock of that process.
+ODRADEK_TEST_SHADOW names a directory: every fsync records the durable state there (tests/faults/power.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _fault() -> Any:
     try:
         with open(_FAULTS) as file:
             return json.load(file)
-    except FileNotFoundError:  # also when it has just been taken away
+    except FileNotFoundError:  # also if the file has just been removed
         return None
 
 
@@ -55,7 +55,7 @@ def _noting(real: Callable[[int], None]) -> Callable[[int], None]:
     import shadow  # type: ignore[import-not-found]  # next to this file
 
     def fsync(fd: int) -> None:
-        note = shadow.before(fd, _SHADOW)  # what is there now is durable once the call is back
+        note = shadow.before(fd, _SHADOW)  # the present state is durable once fsync returns
         real(fd)
         note()
 

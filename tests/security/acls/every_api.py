@@ -1,4 +1,4 @@
-"""A request or more for each API, about one topic, one group and one transactional id, and what an answer shows."""
+"""At least one request for each API, about one topic, group and transactional id, and the visible part of answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...clients.raw.batches import batch
 
 TOPIC, OTHER, MISSING, SPARE = "orders", "logs", "missing", "spare"
 GROUP, OTHER_GROUP, ID = "g-a", "h-a", "x-a"
-NOT_GIVEN_OUT = 1 << 50  # a producer id
+UNASSIGNED_ID = 1 << 50  # a producer id
 
 Fields = Mapping[str, Any]
 
@@ -27,7 +27,7 @@ class Request(NamedTuple):
 
 
 def frame(request: Request, version: int, topic_ids: Mapping[str, UUID]) -> bytes:
-    """The request's bytes; a topic's id is written `id:NAME`."""
+    """The bytes of the request; `id:NAME` in a field stands for the id of a topic."""
     made = {name: _made(interbroker.message_class(f"{request.api}Request"), value, topic_ids) for name, value in
             request.fields.items()}  # fmt: skip
     return interbroker.request(request.api, version, 7, "tests", **made)
@@ -112,8 +112,8 @@ def _creation(name: str) -> Any:
 
 
 _PLAIN = batch([b"value"])
-_TRANSACTIONAL = batch([b"value"], attributes=1 << 4, producer=NOT_GIVEN_OUT, epoch=0, sequence=0)
-_PRODUCER = {"producer_id": NOT_GIVEN_OUT, "producer_epoch": 0}
+_TRANSACTIONAL = batch([b"value"], attributes=1 << 4, producer=UNASSIGNED_ID, epoch=0, sequence=0)
+_PRODUCER = {"producer_id": UNASSIGNED_ID, "producer_epoch": 0}
 _ACL = {
     "resource_type": 4, "resource_name": "no-cluster", "resource_pattern_type": 3, "principal": "User:x", "host": "*",
     "operation": 3, "permission_type": 3,
@@ -202,7 +202,7 @@ REQUESTS = (
             ("OffsetForLeaderPartition", {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0})]})
         for name in (TOPIC, MISSING)]}),
     Request("AddPartitionsToTxn", (1, 3), {
-        "v3_and_below_transactional_id": ID, "v3_and_below_producer_id": NOT_GIVEN_OUT,
+        "v3_and_below_transactional_id": ID, "v3_and_below_producer_id": UNASSIGNED_ID,
         "v3_and_below_producer_epoch": 0, "v3_and_below_topics": _named("AddPartitionsToTxnTopic")}),
     Request("AddPartitionsToTxn", (4,), {"transactions": [
         ("AddPartitionsToTxnTransaction", {"transactional_id": ID, **_PRODUCER, "verify_only": True,
@@ -260,11 +260,11 @@ VISIBLE = frozenset({
     "key", "is_internal", "topic_id", "authorized_operations", "topic_authorized_operations",
     "cluster_authorized_operations", "controller_id", "num_partitions", "replication_factor",
 })  # fmt: skip
-"""Fields that tell a client something; all others depend on the broker, or on times."""
+"""Fields that a comparison covers; all others depend on the broker or on time."""
 
 
 def visible(answer: Any) -> Any:
-    """What a client learns from an answer, comparable between brokers: elements of arrays in order of their content."""
+    """The visible fields of an answer, comparable between brokers: array elements are sorted by content."""
     if isinstance(answer, list):
         return sorted((visible(one) for one in answer if not _is_ours(one)), key=repr)
     if not hasattr(type(answer), "__slots__") or isinstance(answer, (str, bytes, UUID, int)):

@@ -1,4 +1,4 @@
-"""Apache Kafka 3.9's own ACL classes, asked over a pipe (KafkaAcls.java)."""
+"""Apache Kafka 3.9's own ACL classes, called over a pipe (KafkaAcls.java)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCE = Path(__file__).with_name("KafkaAcls.java")
 
 
 class KafkaAcls:
-    """One JVM for as many questions as there are; each question and each answer is a line of JSON."""
+    """One JVM for all questions; each question and each answer is a line of JSON."""
 
     def __init__(self) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -56,5 +56,5 @@ def binding(pattern: ResourcePattern, entry: AccessControlEntry) -> dict[str, An
 
 
 def texts(entries: Iterable[AccessControlEntry]) -> list[str]:
-    """Entries as Kafka's toString() has them, in order."""
+    """Entries as Kafka's toString() writes them, sorted."""
     return sorted(map(str, entries))

@@ -1,4 +1,4 @@
-"""Random ACLs and questions over few names, so that patterns often overlap and most questions meet an ACL."""
+"""Random ACLs and questions over few names, so that patterns often overlap and an ACL applies to most questions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATTERNS = [PatternType.LITERAL, PatternType.PREFIXED]
 
 @dataclass(frozen=True)
 class Question:
-    """Without a name it is about any resource of the type."""
+    """Whether a principal may do an operation; without a name, on any resource of the type."""
 
     principal: str
     host: str

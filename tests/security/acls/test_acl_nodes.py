@@ -1,4 +1,4 @@
-"""Nodes with golden values of Kafka 3.9; tests/security/acls/test_as_kafka.py has Kafka read and write them."""
+"""ACL znodes with golden values of Kafka 3.9; in tests/security/acls/test_as_kafka.py Kafka reads and writes them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ GOLDEN = (
 )
 
 
-def test_golden() -> None:
+def test_node_equals_kafkas_golden_value() -> None:
     assert acl_nodes.encode_acls(frozenset([ENTRY])).decode() == GOLDEN
     assert acl_nodes.decode_acls(GOLDEN.encode()) == {ENTRY}
     assert acl_nodes.decode_acls(b"") == frozenset()
 
 
-def test_paths_and_changes() -> None:
+def test_paths_and_changes_equal_kafkas() -> None:
     literal = ResourcePattern(ResourceType.TRANSACTIONAL_ID, 'a:b"')
     prefixed = ResourcePattern(ResourceType.TRANSACTIONAL_ID, 'a:b"', PatternType.PREFIXED)
     assert acl_nodes.path(literal) == '/kafka-acl/TransactionalId/a:b"'
@@ -47,7 +47,7 @@ def test_paths_and_changes() -> None:
         b'{"version":1,"acls":[{"host":"h","permissionType":"Deny","operation":1,"principal":"User:a"}]}',
     ],
 )  # fmt: skip
-def test_what_is_no_acls(data: bytes) -> None:
+def test_malformed_acl_node_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
         acl_nodes.decode_acls(data)
 
@@ -64,12 +64,12 @@ def test_what_is_no_acls(data: bytes) -> None:
         (PatternType.PREFIXED, b'{"version":1,"resourceType":"TOPIC","name":"x","patternType":"MATCH"}'),
     ],
 )
-def test_what_is_no_change(pattern: PatternType, data: bytes) -> None:
+def test_malformed_change_node_is_refused(pattern: PatternType, data: bytes) -> None:
     with pytest.raises(ValueError):
         acl_nodes.decode_change(pattern, data)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "\x00", "\x85", "😀", "\ue000"])
-def test_names_that_no_node_can_have(name: str) -> None:
+def test_name_that_zookeeper_forbids_cannot_be_a_node(name: str) -> None:
     assert not acl_nodes.can_be_named(name)
     assert acl_nodes.can_be_named("...") and acl_nodes.can_be_named("é*")

@@ -1,4 +1,4 @@
-"""Create-, Describe- and DeleteAcls: what is answered, and what is to be written."""
+"""CreateAcls, DescribeAcls and DeleteAcls: their answers, and the ACLs to write."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_created_acls_join_those_of_their_pattern() -> None:
     assert len(changes) == 2 and len(changes[A]) == 4 and changes[A] > ACLS[A]
 
 
-def test_one_that_is_there_changes_nothing() -> None:
+def test_creating_an_existing_acl_changes_nothing() -> None:
     assert create(creation(principal="User:alice")) == ([(NONE, "")], {})
 
 
@@ -70,14 +70,14 @@ def test_one_that_is_there_changes_nothing() -> None:
         ({"host": "10.0.0.0/8", "permission_type": 2}, "ignore it"),
     ],
 )
-def test_one_that_is_refused_leaves_the_others(fields: dict[str, Any], message: str) -> None:
+def test_refused_acl_does_not_affect_the_others(fields: dict[str, Any], message: str) -> None:
     (refused, other), changes = create(creation(**fields), creation())
     assert refused[0] == INVALID_REQUEST and message in str(refused[1]) and other == (NONE, "")
     assert list(changes) == [A]
 
 
 @pytest.mark.parametrize("fields", [{"principal": "alice"}, {"resource_name": ".."}, {"resource_name": "\x01"}])
-def test_one_that_cannot_be_written_fails_its_pattern(fields: dict[str, Any]) -> None:
+def test_acl_that_cannot_be_written_fails_all_of_its_pattern(fields: dict[str, Any]) -> None:
     name = fields.get("resource_name", "a")
     results, changes = create(creation(**fields), creation(resource_name=name), creation(resource_name="b"))
     assert results == [(UNKNOWN_SERVER_ERROR, None)] * 2 + [(NONE, "")]
@@ -85,22 +85,22 @@ def test_one_that_cannot_be_written_fails_its_pattern(fields: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("field", ["resource_type", "resource_pattern_type", "operation", "permission_type"])
-def test_a_filters_value_fails_the_request(field: str) -> None:
+def test_filter_value_in_a_creation_fails_the_request(field: str) -> None:
     assert create(creation(**{field: 1}), creation()) == ([(UNKNOWN_SERVER_ERROR, None)] * 2, {})
 
 
-def test_an_acl_is_deleted_for_the_first_filter_that_finds_it() -> None:
+def test_acl_is_answered_to_the_first_filter_that_matches_it() -> None:
     found, changes = delete({"operation": 4}, {"resource_name_filter": "ab", "pattern_type_filter": 2}, {})
     assert found == [[("a", 4)], [("a", 3)], [("a", 3)]]
     assert changes == {A: frozenset(), P: frozenset()}
 
 
-def test_what_is_left_is_written() -> None:
+def test_deletion_keeps_the_remaining_acls() -> None:
     assert delete({"operation": 4})[1] == {A: frozenset([READ])}
     assert delete({"resource_type_filter": 99}) == ([[]], {})
 
 
-def test_unknown_elements_end_the_connection() -> None:
+def test_unknown_element_fails_decoding() -> None:
     with pytest.raises(ValueError, match="UNKNOWN"):
         acl_requests.check_create(message_class("CreateAclsRequest")(creations=[creation(operation=0)]))
 

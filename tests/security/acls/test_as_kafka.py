@@ -1,4 +1,4 @@
-"""Apache Kafka's AclAuthorizer and StandardAuthorizer from its jars, and ours: same ACLs, same questions."""
+"""Compares our authorizer with Apache Kafka's AclAuthorizer and StandardAuthorizer, on the same ACLs and questions."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def kafka() -> Iterator[KafkaAcls]:
     made.close()
 
 
-def test_decisions(kafka: KafkaAcls) -> None:
+def test_decisions_equal_kafkas(kafka: KafkaAcls) -> None:
     compare(kafka, seed=1, sets=150, questions=60)
 
 
 @pytest.mark.long
-def test_many_decisions(kafka: KafkaAcls) -> None:
+def test_many_decisions_equal_kafkas(kafka: KafkaAcls) -> None:
     compare(kafka, seed=2, sets=6000, questions=100)
 
 
 def compare(kafka: KafkaAcls, seed: int, sets: int, questions: int) -> None:
-    """Ask all three about random ACLs; AclAuthorizer's answers are ours, StandardAuthorizer's but for `differs`."""
+    """Compare all three on random ACLs; ours must equal AclAuthorizer, and StandardAuthorizer except for `differs`."""
     rng = Random(seed)
     for _ in range(sets):
         acls, everyone = random_acls.acls(rng), rng.random() < 0.3
@@ -72,16 +72,16 @@ def answer(ours: Authorizer, one: Question) -> bool:
 
 
 def differs(one: Question, everyone: bool) -> bool:
-    """Where Kafka's two authorizers differ.
+    """Whether Kafka's two authorizers differ.
 
-    For any resource, StandardAuthorizer begins with one of a certain name, and so takes implied operations and
-    `allow.everyone.if.no.acl.found` into account. And it overlooks ACLs for `*` where a name begins with that."""
+    For "any resource" StandardAuthorizer starts with a resource of a fixed name, and so takes implied operations and
+    `allow.everyone.if.no.acl.found` into account. It also ignores ACLs for `*` if the name begins with `*`."""
     if one.name is None:
         return everyone or one.operation in (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
     return one.name.startswith("*") and one.name != "*"
 
 
-def test_filters(kafka: KafkaAcls) -> None:
+def test_described_acls_equal_kafkas(kafka: KafkaAcls) -> None:
     rng = Random(3)
     for _ in range(60):
         acls = random_acls.acls(rng)
@@ -92,7 +92,7 @@ def test_filters(kafka: KafkaAcls) -> None:
 
 
 def filter_(rng: Random) -> dict[str, Any]:
-    """A filter, mostly of ANY; 99 is a code that Kafka does not know."""
+    """A filter, mostly with ANY; 99 is a code unknown to Kafka."""
     return {
         "type": rng.choice([1, 1, 2, 3, 4, 5, 6, 7, 99]),
         "name": rng.choice([None, None, *random_acls.NAMES, "abcd"]),
@@ -129,8 +129,8 @@ def described(response: Any) -> list[str]:
 TEXTS = ["User:alice", 'User:"\\', "User:\x01\x1f\t\n\x7f", "User:é\u2028", "User:😀", "User:CN=a,O=b"]
 
 
-def test_nodes_are_the_same_bytes(kafka: KafkaAcls) -> None:
-    """One entry a node: Kafka's order of several is that of a hash."""
+def test_nodes_with_one_entry_are_the_same_bytes(kafka: KafkaAcls) -> None:
+    """With several entries Kafka's order is that of a hash set."""
     rng = Random(4)
     for principal in TEXTS:
         entry = AccessControlEntry(principal, "*", rng.choice(random_acls.OPERATIONS), Permission.DENY)
@@ -139,7 +139,7 @@ def test_nodes_are_the_same_bytes(kafka: KafkaAcls) -> None:
         assert acl_nodes.decode_acls(theirs.encode()) == {entry}
 
 
-def test_each_reads_the_others_nodes(kafka: KafkaAcls) -> None:
+def test_kafka_reads_our_nodes_and_we_read_kafkas(kafka: KafkaAcls) -> None:
     rng = Random(5)
     for _ in range(100):
         entries = frozenset(random_acls.entry(rng) for _ in range(rng.randrange(8)))
@@ -157,11 +157,11 @@ ODD = [
 
 
 @pytest.mark.parametrize("data", ODD)
-def test_odd_nodes_mean_the_same(kafka: KafkaAcls, data: str) -> None:
+def test_odd_nodes_are_decoded_as_kafka_does(kafka: KafkaAcls, data: str) -> None:
     assert texts(acl_nodes.decode_acls(data.encode())) == kafka.ask(ask="decode", data=data)
 
 
-def test_paths_and_changes(kafka: KafkaAcls) -> None:
+def test_paths_and_changes_equal_kafkas(kafka: KafkaAcls) -> None:
     for kind in random_acls.TYPES:
         for pattern in random_acls.PATTERNS:
             for name in ["a", 'a:b"\\é😀', "kafka-cluster", "*"]:
@@ -175,11 +175,11 @@ def test_paths_and_changes(kafka: KafkaAcls) -> None:
                 assert kafka.ask(ask="decode_change", pattern=pattern.value, data=ours) == str(resource)
 
 
-def test_operations_of_each_type(kafka: KafkaAcls) -> None:
+def test_supported_operations_equal_kafkas(kafka: KafkaAcls) -> None:
     ours = {str(kind.value): sorted(int(one) for one in operations) for kind, operations in SUPPORTED.items()}
     assert kafka.ask(ask="supported") == ours
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1:0:a", "::ffff:1.2.3.4", "2001:db8::", "::"])
-def test_addresses_as_java_writes_them(kafka: KafkaAcls, host: str) -> None:
+def test_addresses_are_written_as_java_does(kafka: KafkaAcls, host: str) -> None:
     assert ClientHost.parse(host).text == kafka.ask(ask="host", host=host)

@@ -1,4 +1,4 @@
-"""Create- and DeleteAcls as a broker of Apache Kafka with AclAuthorizer: its answers, and its nodes in ZooKeeper."""
+"""Compares CreateAcls and DeleteAcls with a broker of Apache Kafka with AclAuthorizer: answers and ZooKeeper nodes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def tree(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
 
 
 def stored(tree: KazooClient) -> Tree:
-    """All ACLs in the tree, read by ours."""
+    """All ACLs in the tree, decoded by our code."""
     found: Tree = {}
     for pattern in acl_nodes.ACLS:
         for kind in random_acls.TYPES:
@@ -60,8 +60,8 @@ def stored(tree: KazooClient) -> Tree:
     return found
 
 
-def test_answers_and_what_is_stored(kafka: ApacheMember, tree: KazooClient) -> None:
-    """Random requests, valid or not: the same answers, and the same ACLs afterwards."""
+def test_answers_and_stored_acls_equal_kafkas(kafka: ApacheMember, tree: KazooClient) -> None:
+    """Random valid and invalid requests."""
     rng, acls = Random(6), stored(tree)
     for _ in range(120):
         request = create(rng) if rng.random() < 0.6 else delete(rng)
@@ -75,7 +75,7 @@ def test_answers_and_what_is_stored(kafka: ApacheMember, tree: KazooClient) -> N
 
 
 def create(rng: Random) -> Any:
-    """A CreateAclsRequest with up to four ACLs, one in six of which is not valid."""
+    """A CreateAclsRequest with up to four ACLs, of which one in six is invalid."""
     request = message_class("CreateAclsRequest")
     made = [creation(rng) for _ in range(rng.randrange(1, 5))]
     return request[3](creations=[request.AclCreation(**one) for one in made])
@@ -135,7 +135,7 @@ def filter_(rng: Random) -> dict[str, Any]:
 
 
 def plain(response: Any) -> list[Any]:
-    """A response's results; ACLs that matched a filter come in the order of a hash table there."""
+    """The results of a response; matching ACLs are sorted, since Kafka has them in hash order."""
     if "Create" in response.name:
         return [(one.error_code, one.error_message) for one in response.results]
     return [

@@ -56,14 +56,14 @@ def test_a_deny_wins_over_every_allow() -> None:
     assert found.allows(READ, TOPIC, "other")
 
 
-def test_read_implies_describe_but_a_deny_of_it_does_not_deny_it() -> None:
+def test_read_implies_describe_but_denied_read_does_not_deny_describe() -> None:
     assert session(acl("t")).allows(DESCRIBE, TOPIC, "t")
     found = session(acl("*", DESCRIBE), acl("t", READ, Permission.DENY))
     assert found.allows(DESCRIBE, TOPIC, "t")
     assert not found.allows(WRITE, TOPIC, "t")
 
 
-def test_everyone_is_allowed_only_where_no_acl_is() -> None:
+def test_everyone_is_allowed_only_without_an_acl_for_the_resource() -> None:
     found = session(acl("p", pattern=PatternType.PREFIXED, principal="User:bob"), allow_everyone=True)
     assert found.allows(WRITE, TOPIC, "other")
     assert not found.allows(WRITE, TOPIC, "pq")
@@ -71,7 +71,7 @@ def test_everyone_is_allowed_only_where_no_acl_is() -> None:
     assert not session().allows(READ, TOPIC, "other")
 
 
-def test_super_users_rank_above_a_deny() -> None:
+def test_super_users_override_a_deny() -> None:
     found = session(acl("*", ALL, Permission.DENY), super_users=parse_super_users("User:bob; User:alice;"))
     assert found.is_super_user and found.allows(READ, TOPIC, "t") and found.allows_any(WRITE, TOPIC)
     assert parse_super_users("") == frozenset()
@@ -87,17 +87,17 @@ def test_super_users_rank_above_a_deny() -> None:
         ("10.0.0.0/8", "11.1.2.3", False),
         ("10.0.0.0/8", "::1", False),
         ("2001:db8::/32", "2001:db8::1", True),
-        ("10.1.2.3/8", "10.1.2.3", False),  # no network, so nobody
+        ("10.1.2.3/8", "10.1.2.3", False),  # host bits are set, so the ACL matches no address
         ("0:0:0:0:0:0:0:1", "::1", True),
-        ("::1", "::1", False),  # Java does not write it so
+        ("::1", "::1", False),  # not the form that Java writes
         ("unix", "unix", True),
     ],
 )
-def test_hosts(host: str, peer: str, allowed: bool) -> None:
+def test_acl_host_matches_addresses_and_networks(host: str, peer: str, allowed: bool) -> None:
     assert session(acl("t", host=host), host=peer).allows(READ, TOPIC, "t") == allowed
 
 
-def test_hosts_that_an_acl_must_not_get() -> None:
+def test_invalid_acl_hosts_are_refused() -> None:
     assert acl_hosts.fault("10.0.0.0/8", Permission.ALLOW) is None
     assert acl_hosts.fault("anything", Permission.DENY) is None
     assert "without host bits" in str(acl_hosts.fault("10.0.0.1/8", Permission.ALLOW))
@@ -105,7 +105,7 @@ def test_hosts_that_an_acl_must_not_get() -> None:
     assert ClientHost.parse("fe80::1%eth0").text == "fe80:0:0:0:0:0:0:1%eth0"
 
 
-def test_any_topic() -> None:
+def test_allows_any_topic_unless_a_deny_covers_all() -> None:
     prefix = acl("pq", WRITE, pattern=PatternType.PREFIXED)
     assert session(prefix).allows_any(WRITE, TOPIC)
     assert not session(prefix, acl("p", WRITE, Permission.DENY, PatternType.PREFIXED)).allows_any(WRITE, TOPIC)
@@ -113,13 +113,13 @@ def test_any_topic() -> None:
     assert not session(acl("t", WRITE)).allows_any(READ, TOPIC)
 
 
-def test_authorized_operations() -> None:
+def test_authorized_operations_are_a_bit_set() -> None:
     bits = session(acl("t")).authorized_operations(TOPIC, "t")
     assert bits == 1 << READ | 1 << DESCRIBE
     assert session(allow_everyone=True).authorized_operations(CLUSTER) == every_operation(CLUSTER)
 
 
-def test_a_decision_is_made_once_and_the_store_is_bounded() -> None:
+def test_decisions_are_cached_and_the_cache_is_bounded() -> None:
     asked: list[str] = []
     decisions = Decisions(lambda name: not asked.append(name))
     assert decisions["t"] and decisions["t"] and asked == ["t"]
@@ -130,7 +130,7 @@ def test_a_decision_is_made_once_and_the_store_is_bounded() -> None:
     assert decisions[long] and long not in decisions
 
 
-def test_sessions_are_kept_and_bounded() -> None:
+def test_sessions_are_cached_and_the_cache_is_bounded() -> None:
     authorizer = Authorizer({}, version=7)
     first = authorizer.session(ANONYMOUS, "1.2.3.4")
     assert authorizer.session(ANONYMOUS, "1.2.3.4") is first and authorizer.version == 7

@@ -1,4 +1,4 @@
-"""What a decision costs with a thousand ACLs: counted, not timed."""
+"""The cost of a decision with a thousand ACLs, counted in lookups instead of time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENTRY = AccessControlEntry("User:alice", "*", Operation.WRITE, Permission.ALLOW)
 LENGTHS = 20
 
 
-def thousand() -> Authorizer:
+def thousand_acls() -> Authorizer:
     """500 topics by name, 500 by prefixes of twenty lengths."""
     names = {ResourcePattern(ResourceType.TOPIC, f"topic-{number}"): frozenset([ENTRY]) for number in range(500)}
     prefixes = [f"{number:03}{'-' * (number % LENGTHS)}" for number in range(500)]
@@ -28,13 +28,13 @@ def thousand() -> Authorizer:
     return Authorizer(names | by_prefix)
 
 
-def test_a_decision_looks_up_as_many_patterns_as_there_are_lengths(monkeypatch: Any) -> None:
+def test_decision_looks_up_one_pattern_for_each_prefix_length(monkeypatch: Any) -> None:
     decided: list[int] = []
     candidates = ResourceIndex._candidates
     monkeypatch.setattr(
         ResourceIndex, "_candidates", lambda self, name: decided.append(0) or count(candidates(self, name), decided)
     )
-    session = thousand().session(Principal("User", "alice"), "10.0.0.1")
+    session = thousand_acls().session(Principal("User", "alice"), "10.0.0.1")
     assert session.allows(Operation.WRITE, ResourceType.TOPIC, "topic-7-and-a-long-name") is False
     assert decided == [LENGTHS + 2]
     assert session.allows(Operation.WRITE, ResourceType.TOPIC, "topic-7") and len(decided) == 2

@@ -1,8 +1,8 @@
-"""Each API with the same ACLs at a broker of Apache Kafka 3.9.1 and at ours: the same errors, the same things visible.
+"""Each API with the same ACLs at a broker of Apache Kafka 3.9.1 and at ours has the same errors and visible fields.
 
-Both have AclAuthorizer and a ZooKeeper of their own. Every client is User:ANONYMOUS, as there is no authentication in
-PLAINTEXT; the brokers, and the administrator who makes the ACLs, connect from 127.0.0.1, the client that is compared
-from 127.0.0.2, and the ACLs that vary are for this address. `ODRADEK_ACL_CASES=n` takes every n-th case only.
+Both have AclAuthorizer and a ZooKeeper of their own. Every client is User:ANONYMOUS, since PLAINTEXT has no
+authentication; the brokers and the administrator, who creates the ACLs, connect from 127.0.0.1, the tested client from
+127.0.0.2, and the ACLs under test are for that address. `ODRADEK_ACL_CASES=n` runs only every n-th case.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NAMES = {
 }  # fmt: skip
 """A resource of each type that requests name, and a prefix of its name; the cluster has one name only."""
 TRIES, PAUSE_S = 50, 0.1
-PASSING = {5, 14, 15, 16, 51}  # errors of what is loading or just being made
+PASSING = {5, 14, 15, 16, 51}  # errors while a coordinator or topic is loading or being created
 ALLOW, DENY, ALL = Permission.ALLOW, Permission.DENY, Operation.ALL
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 
@@ -65,7 +65,7 @@ Seen = dict[tuple[str, int, int], Any]  # by API, version, and place among the r
 
 
 def cases() -> list[Case]:
-    """No ACL; for each operation on each type every way to allow or deny it; and random sets of such."""
+    """No ACL; every way to allow or deny each operation on each type; and random sets of these ACLs."""
     found: list[Case] = [()]
     for kind, (name, prefix) in NAMES.items():
         every = name if kind is ResourceType.CLUSTER else "*"
@@ -85,7 +85,7 @@ def cases() -> list[Case]:
 
 
 class Side:
-    """One of the brokers: its administrator, and the client that is compared."""
+    """One of the brokers, with the administrator and the tested client."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -108,7 +108,7 @@ class Side:
             self._client.close()
 
     def set_acls(self, case: Case) -> None:
-        """These ACLs for the client, and no others."""
+        """Replace the ACLs of the client."""
         delete = message_class("DeleteAclsRequest")
         filters = [
             delete.DeleteAclsFilter(
@@ -135,7 +135,7 @@ class Side:
         assert not any(one.error_code for one in results), results
 
     def ask(self, request: Request, version: int) -> Any:
-        """What the client sees in the answer; "closed" if it gets none."""
+        """The visible part of the answer; "closed" if the broker closes the connection."""
         if self._client is None:
             self._client = Wire(self.bootstrap, 30, CLIENT)
         self._client.send_raw(every_api.frame(request, version, self.ids))
@@ -151,7 +151,7 @@ class Side:
         return every_api.visible(decode_body(kind, version, frame[5 if kind.flexible_version_q(version) else 4 :]))
 
     def restore(self) -> None:
-        """Make again the topic that requests may have deleted."""
+        """Create again the topic that requests may have deleted."""
         if not _exists(self.admin, SPARE):
             wait_until(lambda: self._made(SPARE), 30)
             self.ids[SPARE] = topic_id(self.admin, SPARE)
@@ -159,7 +159,7 @@ class Side:
     def _made(self, name: str) -> bool:
         try:
             create_named(self.admin, name)
-        except AssertionError:  # it is still being deleted
+        except AssertionError:  # the topic is still being deleted
             return False
         return True
 
@@ -201,7 +201,7 @@ class Pair:
             server.kill()
 
     def played(self, case: Case) -> tuple[Seen, Seen]:
-        """What each shows with these ACLs."""
+        """The visible answers of both brokers with these ACLs."""
         found: tuple[Seen, Seen] = ({}, {})
         for side in (self.ours, self.theirs):
             side.set_acls(case)
@@ -222,7 +222,7 @@ class Pair:
 
 
 def _settled(side: Side, request: Request, version: int) -> Any:
-    """What a broker shows when it is through with what it does in the background."""
+    """The visible answer of a broker once its background work is finished."""
     for _ in range(TRIES):
         seen = side.ask(request, version)
         if not errors_in(seen) & PASSING:
@@ -236,7 +236,7 @@ _MORE = "transaction.state.log.num.partitions=2\ntransaction.state.log.min.isr=1
 
 
 def _allow_brokers(server: ZooKeeper) -> None:
-    """Everything for 127.0.0.1, before any broker starts: written as kafka-acls.sh --authorizer-properties does."""
+    """Allow 127.0.0.1 everything before a broker starts, as kafka-acls.sh --authorizer-properties would."""
     from kazoo.client import KazooClient
 
     from odradek.security.acls import acl_nodes
@@ -260,11 +260,11 @@ REASONS = {
     ),
     ("ControlledShutdown", 3, (8,), (-1,)): "Kafka has no code for a broker that it does not know",
 }
-"""Differences that are known, by API, version, and the errors in both answers, each with its reason."""
+"""Reasons of known differences, by API, version, and the errors in both answers."""
 
 
 def compare(pair: Pair, played: Iterable[Case]) -> None:
-    """Play these cases; fails with all differences that have no reason."""
+    """Play these cases; fails with all differences that are not in REASONS."""
     found: list[str] = []
     answers = 0
     for case in played:
@@ -291,19 +291,19 @@ def _text(case: Case) -> str:
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Brokers at which nothing is allowed without an ACL."""
+    """Brokers that allow nothing without an ACL."""
     pair = Pair(tmp_path_factory.mktemp("closed"))
     yield pair
     pair.close()
 
 
 @pytest.mark.timeout(1800)
-def test_with_each_acl(closed: Pair) -> None:
+def test_answers_equal_kafkas_with_each_acl(closed: Pair) -> None:
     compare(closed, cases()[::EACH])
 
 
-def test_all_that_we_serve_is_compared() -> None:
-    """But for what needs no right. Tokens: tests/cluster/users; Kafka's APIs of KRaft: test_kraft_apis_as_kafka."""
+def test_every_served_api_is_compared() -> None:
+    """Except APIs without a permission. Tokens: tests/cluster/users; Kafka's APIs of KRaft: test_kraft_apis_as_kafka."""
     asked = {request.api for request in REQUESTS}
     served = {row.name for row in table.load_rows().values() if ROWS[row.key].checks}
     tokens = {"CreateDelegationToken", "DescribeDelegationToken"}
@@ -314,8 +314,8 @@ def test_all_that_we_serve_is_compared() -> None:
 @pytest.mark.parametrize(
     "settings", [{"allow_everyone_if_no_acl_found": "true"}, {"super_users": "User:ANONYMOUS"}], ids=str
 )
-def test_with_settings_above_the_acls(tmp_path: Path, settings: dict[str, str]) -> None:
-    """allow.everyone.if.no.acl.found opens what has no ACL; a super user may do everything, whatever is denied."""
+def test_answers_equal_kafkas_with_settings_that_override_acls(tmp_path: Path, settings: dict[str, str]) -> None:
+    """allow.everyone.if.no.acl.found allows resources without ACLs; a super user may do everything."""
     pair = Pair(tmp_path, **settings)
     try:
         compare(pair, cases()[:: 8 * EACH])
@@ -323,8 +323,8 @@ def test_with_settings_above_the_acls(tmp_path: Path, settings: dict[str, str]) 
         pair.close()
 
 
-def test_a_length_before_each_frame() -> None:
-    """The requests' bytes are whole frames."""
+def test_each_request_is_a_whole_frame() -> None:
+    """The length before the frame is correct."""
     ids = dict.fromkeys((TOPIC, OTHER, SPARE, MISSING), UUID(int=5))
     for request in REQUESTS:
         for version in request.versions:

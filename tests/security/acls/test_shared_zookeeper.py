@@ -1,4 +1,4 @@
-"""A broker of Apache Kafka 3.9.1 and two of ours in one ZooKeeper: each obeys the ACLs that another one made."""
+"""A broker of Apache Kafka 3.9.1 and two of ours in one ZooKeeper: each applies the ACLs that another one creates."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def wait_described(cluster: Cluster, topic: str, error: int) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_each_obeys_what_another_made(cluster: Cluster) -> None:
+def test_brokers_apply_acls_that_another_one_creates(cluster: Cluster) -> None:
     apache, first, second = cluster.bootstraps
     with Wire(apache, 60) as wire:
         create_named(wire, "shared")
@@ -123,8 +123,8 @@ def test_each_obeys_what_another_made(cluster: Cluster) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_ours_write_what_kafka_writes(cluster: Cluster) -> None:
-    """The same nodes and announcements, byte for byte, from the same requests."""
+def test_our_nodes_and_announcements_equal_kafkas(cluster: Cluster) -> None:
+    """The same request writes the same bytes."""
     apache, first, _ = cluster.bootstraps
     for pattern in ("literal", "prefixed"):
         line = f"--add {READS} same --resource-pattern-type {pattern}"
@@ -155,7 +155,7 @@ def announced(tree: KazooClient) -> dict[str, bytes]:
 
 
 @pytest.mark.timeout(300)
-def test_a_malformed_node_costs_itself_only(cluster: Cluster) -> None:
+def test_malformed_node_disables_only_its_own_acls(cluster: Cluster) -> None:
     _, first, second = cluster.bootstraps
     with Wire(first, 60) as wire:
         for name in ("good", "bad"):
@@ -173,8 +173,8 @@ def test_a_malformed_node_costs_itself_only(cluster: Cluster) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_changes_at_all_brokers_at_once_lose_nothing(cluster: Cluster) -> None:
-    """Each adds entries to the same node, as fast as it can."""
+def test_concurrent_changes_at_all_brokers_are_all_kept(cluster: Cluster) -> None:
+    """All brokers add entries to the same node without a pause."""
     create = message_class("CreateAclsRequest")
 
     def creation(number: int) -> Any:
@@ -198,7 +198,7 @@ def test_changes_at_all_brokers_at_once_lose_nothing(cluster: Cluster) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_acls_that_were_made_while_a_broker_was_down(cluster: Cluster) -> None:
+def test_broker_loads_acls_that_were_created_while_it_was_down(cluster: Cluster) -> None:
     _, first, second = cluster.bootstraps
     with Wire(first, 60) as wire:
         create_named(wire, "later")

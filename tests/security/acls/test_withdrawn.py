@@ -1,4 +1,4 @@
-"""Rights given and withdrawn while clients work: in every worker, on connections that remember their requests."""
+"""ACLs created and deleted while clients work take effect in every worker, also for cached requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKERS = 3
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Whatever has no ACL is open, so that the first ACL can be made."""
+    """A broker that allows resources without ACLs, so that the first ACL can be created."""
     found = Broker(
         tmp_path_factory.mktemp("acls"), odradek_workers=WORKERS, allow_everyone_if_no_acl_found="true",
         authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -71,14 +71,16 @@ def withdraw(wire: Wire, name: str) -> None:
 
 @pytest.fixture
 def clients(broker: Broker) -> Iterator[list[Wire]]:
-    """Enough connections for each worker to have some."""
+    """Enough connections that every worker has some."""
     found = [Wire(broker.bootstrap, 30, CLIENT) for _ in range(3 * WORKERS)]
     yield found
     for wire in found:
         wire.close()
 
 
-def test_produce_on_connections_that_remember_their_target(broker: Broker, topic: str, clients: list[Wire]) -> None:
+def test_acl_changes_apply_to_connections_with_a_cached_produce_target(
+    broker: Broker, topic: str, clients: list[Wire]
+) -> None:
     records = batch([b"value"])
     with broker.wire() as admin:
         for _ in range(3):
@@ -91,7 +93,7 @@ def test_produce_on_connections_that_remember_their_target(broker: Broker, topic
         assert produce(admin, topic, records).error_code == NONE
 
 
-def test_fetch_on_connections_that_repeat_their_request(broker: Broker, topic: str, clients: list[Wire]) -> None:
+def test_acl_changes_apply_to_connections_that_repeat_a_fetch(broker: Broker, topic: str, clients: list[Wire]) -> None:
     with broker.wire() as admin:
         for _ in range(3):
             assert {fetch(wire, topic, 0).error_code for wire in clients} == {TOPIC_AUTHORIZATION_FAILED}
@@ -102,7 +104,7 @@ def test_fetch_on_connections_that_repeat_their_request(broker: Broker, topic: s
             withdraw(admin, topic)
 
 
-def test_a_fetch_session(broker: Broker, topic: str) -> None:
+def test_acl_changes_apply_to_a_fetch_session(broker: Broker, topic: str) -> None:
     with broker.wire() as admin, Wire(broker.bootstrap, 30, CLIENT) as wire:
         give(admin, TOPIC, topic, READ)
         first = wire.call(session_request([(topic, [part(0, 0)])], session_epoch=0))
@@ -123,7 +125,7 @@ def errors(answer: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("repeats", [0, 2])
-def test_a_fetch_that_waits_ends_when_its_right_is_withdrawn(broker: Broker, topic: str, repeats: int) -> None:
+def test_delayed_fetch_fails_when_its_acl_is_deleted(broker: Broker, topic: str, repeats: int) -> None:
     with broker.wire() as admin, Wire(broker.bootstrap, 60, CLIENT) as wire:
         give(admin, TOPIC, topic, READ)
         for offset in range(1, 1 + repeats):
@@ -136,11 +138,11 @@ def test_a_fetch_that_waits_ends_when_its_right_is_withdrawn(broker: Broker, top
         began = time.monotonic()
         withdraw(admin, topic)
         assert errors(wire.take(request)) == [TOPIC_AUTHORIZATION_FAILED]
-        assert time.monotonic() - began < 30  # long before the request's own time
+        assert time.monotonic() - began < 30  # long before max_wait_ms of the request
 
 
 def producer_of(wire: Wire, transactional_id: str) -> Any:
-    """The answer to InitProducerId, when its coordinator is there."""
+    """The answer to InitProducerId once its coordinator is available."""
     init = message_class("InitProducerIdRequest")[1](transactional_id=transactional_id, transaction_timeout_ms=60_000)
     found: list[Any] = []
 
@@ -153,8 +155,8 @@ def producer_of(wire: Wire, transactional_id: str) -> Any:
     return found[0]
 
 
-def test_a_transaction(broker: Broker, topic: str) -> None:
-    """A withdrawn right ends it with the next request, as in Kafka."""
+def test_transaction_fails_when_its_acl_is_deleted(broker: Broker, topic: str) -> None:
+    """The next request fails, as in Kafka."""
     with broker.wire() as admin, Wire(broker.bootstrap, 30, CLIENT) as wire:
         give(admin, TOPIC, topic, WRITE)
         give(admin, ID, topic, WRITE)

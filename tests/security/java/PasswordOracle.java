@@ -5,7 +5,7 @@ import java.util.HexFormat;
 import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.security.PasswordEncoder;
 
-/** Kafka's password encoder, asked line by line: "encode|decode SECRET TEXT FACTORY CIPHER LENGTH ITERATIONS", texts in hex. */
+/** Kafka's password encoder, one command a line: "encode|decode SECRET TEXT FACTORY CIPHER LENGTH ITERATIONS", texts in hex. */
 public class PasswordOracle {
     public static void main(String[] args) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));

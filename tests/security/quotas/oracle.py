@@ -1,4 +1,4 @@
-"""Apache Kafka 3.9's quota classes, asked over a pipe (java/QuotaOracle.java)."""
+"""Apache Kafka 3.9's quota classes, called over a pipe (java/QuotaOracle.java)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_LIMIT = float(2**63)
 
 
 class Refused(Exception):
-    """Kafka threw; `code` is the error number that a client would get."""
+    """Kafka raised an exception; `code` is the error code that a client would get."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         super().__init__(answer["message"])
@@ -22,7 +22,7 @@ class Refused(Exception):
 
 
 class Oracle:
-    """One JVM for as many questions as there are."""
+    """One JVM for all commands."""
 
     def __init__(self) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -36,7 +36,7 @@ class Oracle:
         self.process.stdout.close()
 
     def ask(self, *words: Any) -> Any:
-        """The answer to one command; Refused when Kafka throws."""
+        """The answer to one command; Refused if Kafka raises an exception."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps(words).encode() + b"\n")
         self.process.stdin.flush()

@@ -1,4 +1,4 @@
-"""Random sets, rates and requests: the same answers as Apache Kafka 3.9.1's own classes."""
+"""Random quotas, rates and requests give the same answers as Apache Kafka 3.9.1's own classes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def oracle() -> Iterator[Oracle]:
     one.close()
 
 
-def test_names_are_sanitized_alike(oracle: Oracle) -> None:
+def test_sanitized_names_equal_kafkas(oracle: Oracle) -> None:
     rng = random.Random(1)
     for _ in range(300):
         name = "".join(chr(rng.choice([*range(1, 0x180), 0x2603, 0x1F600, 0xFFFD])) for _ in range(rng.randrange(8)))
@@ -42,8 +42,8 @@ def test_names_are_sanitized_alike(oracle: Oracle) -> None:
     assert desanitize("a+b") == oracle.ask("desanitize", "a+b")
 
 
-def test_clients_find_the_same_quota(oracle: Oracle) -> None:
-    """With all levels in use, which is when Kafka decides by what is set; it shares out quotas alike."""
+def test_quota_of_a_client_equals_kafkas(oracle: Oracle) -> None:
+    """All levels are in use, since only then does Kafka consider all of them."""
     rng = random.Random(2)
     for _ in range(60):
         oracle.ask("new", "produce", 11, 1)
@@ -58,7 +58,11 @@ def test_clients_find_the_same_quota(oracle: Oracle) -> None:
 
 
 def _set_up(oracle: Oracle, rng: random.Random) -> dict[Entity, dict[str, float]]:
-    for user, client in (("u", None), (None, "c"), ("u", "c")):  # Kafka looks at single levels until all were in use
+    for user, client in (
+        ("u", None),
+        (None, "c"),
+        ("u", "c"),
+    ):  # Kafka checks single levels only until all have been in use
         oracle.ask("quota", user, client, 1)
         oracle.ask("quota", user, client, None)
     quotas: dict[Entity, dict[str, float]] = {}
@@ -75,14 +79,14 @@ def _default(name: str | None) -> str:
 
 
 def _client_entity(rng: random.Random) -> Entity:
-    """No client id is called `<default>`: the oracle's notation has no other word for the default."""
+    """No client id is `<default>`, which is the oracle's notation for the default."""
     names = [*(name for name in NAMES if name != "<default>"), None]
     kinds = rng.choice([(USER,), (CLIENT_ID,), (USER, CLIENT_ID)])
     return tuple((kind, rng.choice(names)) for kind in kinds)
 
 
 @pytest.mark.parametrize("kind", ["produce", "request"])
-def test_throttle_times_of_rates(oracle: Oracle, kind: str) -> None:
+def test_throttle_times_of_rates_equal_kafkas(oracle: Oracle, kind: str) -> None:
     rng = random.Random(3)
     for _ in range(40):
         window = Window(rng.choice([1, 2, 3, 11]), rng.choice([1, 2, 5]) * 1000)
@@ -109,7 +113,7 @@ def _compare_one(
     assert ours == oracle.ask("record", "alice", "c", value, now_ms)
 
 
-def test_mutations(oracle: Oracle) -> None:
+def test_mutation_quotas_equal_kafkas(oracle: Oracle) -> None:
     rng = random.Random(4)
     for _ in range(60):
         window, bound = Window(rng.choice([1, 2, 11]), rng.choice([1, 3]) * 1000), rng.choice([0.1, 1.0, 7.5, 100.0])
@@ -135,7 +139,7 @@ def _mutate(bucket: TokenBucket, strict: bool, steps: list[tuple[int, int]], end
     return [accepted, quota.throttle_ms()]
 
 
-def test_connections_of_addresses(oracle: Oracle) -> None:
+def test_throttle_times_of_connections_equal_kafkas(oracle: Oracle) -> None:
     rng = random.Random(5)
     for _ in range(30):
         window, bounds = Window(rng.choice([1, 2, 11]), rng.choice([1, 2]) * 1000), {}
@@ -162,7 +166,7 @@ def _shown(quotas: Any) -> list[Any]:
     return sorted(pairs, key=repr)
 
 
-def test_descriptions(oracle: Oracle) -> None:
+def test_described_quotas_equal_kafkas(oracle: Oracle) -> None:
     rng, codes = random.Random(6), set()
     for _ in range(600):
         quotas = _quotas(rng)
@@ -191,7 +195,7 @@ def _component(rng: random.Random, quotas: dict[Entity, dict[str, float]]) -> Co
     return Component(rng.choice(["", "host"]) if odd < 0.03 else kind, match_type, name if odd > 0.95 else right)
 
 
-def test_alterations(oracle: Oracle) -> None:
+def test_altered_quotas_equal_kafkas(oracle: Oracle) -> None:
     rng, codes = random.Random(7), set()
     for _ in range(600):
         quotas = _quotas(rng)

@@ -1,4 +1,4 @@
-"""Entities, their znodes, and what clients find among them."""
+"""Quota entities, their znodes, and the quota that applies to a client."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NAMES = st.none() | st.text(st.characters(blacklist_categories=["Cs"]), min_size
 
 
 @given(NAMES, NAMES)
-def test_paths_are_read_back(user: str | None, client: str | None) -> None:
+def test_entity_paths_round_trip(user: str | None, client: str | None) -> None:
     pairs = ("user", user), ("client-id", client)
     for entity in (pairs[:1], pairs[1:], pairs, (("ip", user),)):
         assert parse_path(path_of(entity)) == parse_path(change_of(entity)) == entity
 
 
-def test_paths_are_those_of_kafka() -> None:
+def test_entity_paths_equal_kafkas() -> None:
     assert path_of((("user", "CN=a b"), ("client-id", None))) == "/config/users/CN%3Da%20b/clients/<default>"
     assert path_of((("client-id", "<default>"),)) == "/config/clients/%3Cdefault%3E"
     assert path_of((("ip", None),)) == "/config/ips/<default>"
@@ -29,16 +29,16 @@ def test_paths_are_those_of_kafka() -> None:
 @pytest.mark.parametrize(
     "path", ["/config/topics/t", "users", "users/a/clients", "clients/a/users/b", "ips/a/ips/b", "users/%4"]
 )
-def test_other_paths_are_refused(path: str) -> None:
+def test_malformed_entity_paths_are_refused(path: str) -> None:
     with pytest.raises(ValueError):
         parse_path(path)
 
 
-def test_pairs_are_put_in_order() -> None:
+def test_entity_pairs_are_ordered() -> None:
     assert entity_of([("client-id", "c"), ("user", "a"), ("user", "b")]) == (("user", "b"), ("client-id", "c"))
 
 
-def test_values_are_written_and_read() -> None:
+def test_quota_values_are_written_and_read() -> None:
     assert [to_text("producer_byte_rate", value) for value in (1024.0, 2.0**63)] == ["1024", str(2**63 - 1)]
     assert [to_text("request_percentage", value) for value in (200.0, 12.5, float("inf"))] == [
         "200.0",
@@ -67,13 +67,13 @@ def test_clients_that_share_a_quota_have_the_same_tags() -> None:
     assert ClientQuotas(quotas, "other").find("alice", "c") is None
 
 
-def test_a_quota_of_a_client_id_is_for_all_users() -> None:
+def test_quota_of_a_client_id_is_shared_by_all_users() -> None:
     found = ClientQuotas({(("client-id", "c"),): {"k": 3.0}}, "k")
     assert found.find("alice", "c") == found.find("bob", "c") == ClientQuota(("", "c"), 3.0)
     assert found.find("bob", "") is None
 
 
-def test_addresses() -> None:
+def test_quota_of_an_address_overrides_the_default() -> None:
     quotas: dict[Entity, dict[str, float]] = {(("ip", None),): {"k": 5.0}, (("ip", "10.0.0.1"),): {"k": 1.0}}
     assert [address_quota(quotas, "k", address) for address in ("10.0.0.1", "10.0.0.2")] == [1.0, 5.0]
     assert address_quota({}, "k", "10.0.0.1") is None

@@ -1,4 +1,4 @@
-"""Claims of bearer tokens and whether they are valid: (audience expected, issuer expected, claims, valid)."""
+"""Claims of bearer tokens: (expected audience, expected issuer, claims, whether they are valid)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of a SASL client, by hand, and what a server answers."""
+"""Hand-made frames of a SASL client, and decoders for the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of sasl.jaas.config, right and wrong ones."""
+"""Valid and invalid values of sasl.jaas.config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka 3.9's SASL classes, asked over a pipe (java/SaslOracle.java)."""
+"""Kafka 3.9's SASL classes, called over a pipe (java/SaslOracle.java)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SOURCE = Path(__file__).with_name("java") / "SaslOracle.java"
 
 
 class Refused(Exception):
-    """Kafka threw."""
+    """Kafka raised an exception."""
 
 
 class Oracle:
-    """One JVM for as many questions as there are."""
+    """One JVM for all questions."""
 
     def __init__(self, source: Path = SOURCE) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -24,7 +24,7 @@ class Oracle:
         self._questions, self._answers = self._process.stdin, self._process.stdout
 
     def ask(self, name: str, *words: str | bytes) -> list[str]:
-        """The words of the answer; Refused when Kafka throws. Bytes go as hex."""
+        """The words of the answer; Refused if Kafka raises an exception. Bytes are sent as hex."""
         sent = [word if isinstance(word, str) else word.hex() for word in words]
         self._questions.write((" ".join([name, *sent]) + "\n").encode())
         self._questions.flush()

@@ -1,4 +1,4 @@
-"""SASL against Kafka's own classes, from the jars of 3.9."""
+"""Compares SASL with Kafka's own classes, from the jars of 3.9."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def texts() -> Iterator[str]:
         yield pattern.format("".join(pieces))
 
 
-def test_jaas(kafka: Oracle) -> None:
+def test_jaas_entries_are_parsed_as_kafka_does(kafka: Oracle) -> None:
     assert [text for text in dict.fromkeys(texts()) if ours_of(text) != theirs_of(kafka, text)] == []
 
 
@@ -89,7 +89,7 @@ USERS = f'{LOGIN_MODULE} required user_alice="secret" user_bé="ü";'
         "\0alice\0wrong", "\0bob\0secret", "bob\0alice\0secret", "\0alice\0secret\0", "\0alice\0secret\0x",
     ],
 )  # fmt: skip
-def test_plain(kafka: Oracle, token: str) -> None:
+def test_plain_tokens_are_accepted_as_kafka_does(kafka: Oracle, token: str) -> None:
     kafka.ask("plain", USERS.encode())
     try:
         theirs = unhex(kafka.ask("step", token.encode())[1])
@@ -110,7 +110,7 @@ NAMES = ["alice", "a,=b", "=2C", "x y"]
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)
 @pytest.mark.parametrize("user", NAMES)
-def test_our_client_and_kafka_s_server(kafka: Oracle, mechanism: ScramMechanism, user: str) -> None:
+def test_our_client_authenticates_at_kafkas_server(kafka: Oracle, mechanism: ScramMechanism, user: str) -> None:
     made = derive(mechanism, Password("päss"), 5000)
     kafka.ask("scram", mechanism.value, user.encode(), format_credential(made).encode())
     client = ScramClient(mechanism, user, Password("päss"))
@@ -123,14 +123,14 @@ def test_our_client_and_kafka_s_server(kafka: Oracle, mechanism: ScramMechanism,
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)
 @pytest.mark.parametrize("user", NAMES)
-def test_kafka_s_client_and_our_server(kafka: Oracle, mechanism: ScramMechanism, user: str) -> None:
+def test_kafkas_client_authenticates_at_our_server(kafka: Oracle, mechanism: ScramMechanism, user: str) -> None:
     text = unhex(kafka.ask("credential", mechanism.value, "päss".encode(), "4096")[0])
     assert format_credential(parse_credential(text)) == text
     server = ScramServer(ScramStore(mechanism, {user: parse_credential(text)}.get))
     assert converse(kafka, server, mechanism, user).name == user
 
 
-def test_kafka_s_client_with_a_delegation_token(kafka: Oracle) -> None:
+def test_kafkas_client_authenticates_with_a_delegation_token(kafka: Oracle) -> None:
     mechanism = ScramMechanism.SCRAM_SHA_512
     token = TokenCredential("alice", 99, derive(mechanism, Password("päss")))
     server = ScramServer(ScramStore(mechanism, lambda user: None, lambda token_id, now: token))
@@ -139,7 +139,7 @@ def test_kafka_s_client_with_a_delegation_token(kafka: Oracle) -> None:
 
 
 def converse(kafka: Oracle, server: ScramServer, mechanism: ScramMechanism, user: str, kind: str = "user") -> Identity:
-    """Kafka's client with our server to the end; the identity."""
+    """Complete an exchange of Kafka's client with our server; the identity."""
     kafka.ask("client", mechanism.value, user.encode(), "päss".encode(), kind)
     challenge = server.evaluate(bytes.fromhex(kafka.ask("respond", b"")[0]), 0).token
     step = server.evaluate(bytes.fromhex(kafka.ask("respond", challenge)[0]), 0)
@@ -156,7 +156,7 @@ def converse(kafka: Oracle, server: ScramServer, mechanism: ScramMechanism, user
         "n,,n=al=ice,r=x", "n,,n=alice,r=x,a=b=c", "n,,n=alice,r=x y",
     ],
 )  # fmt: skip
-def test_first_messages(kafka: Oracle, first: str) -> None:
+def test_scram_first_messages_are_accepted_as_kafka_does(kafka: Oracle, first: str) -> None:
     mechanism = ScramMechanism.SCRAM_SHA_256
     made = derive(mechanism, Password("x"))
     kafka.ask("scram", mechanism.value, b"alice", format_credential(made).encode())
@@ -176,7 +176,7 @@ def test_first_messages(kafka: Oracle, first: str) -> None:
 
 
 def accepted(kafka: Oracle, token: str, name: str, *server: str | bytes) -> tuple[str, int] | None:
-    """Principal and expiry for a new server of Kafka's."""
+    """The principal and the expiry time by a new server of Kafka; None if it refuses the token."""
     kafka.ask(name, *server)
     try:
         answer = kafka.ask("step", f"n,,\x01auth=Bearer {token}\x01\x01".encode())
@@ -194,7 +194,7 @@ def accepted_here(validator: TokenValidator, token: str) -> tuple[str, int] | No
 
 
 def written_now(claims: dict[str, Any]) -> dict[str, Any]:
-    """The claims with today's times: Kafka's clock cannot be set."""
+    """The claims with present times, since Kafka's clock cannot be set."""
     times = {name: claims[name] for name in ("exp", "iat", "nbf") if type(claims.get(name)) in (int, float)}
     by = int(time.time()) - NOW
     return claims | {name: value + by for name, value in times.items() if value > 0}
@@ -208,7 +208,7 @@ def keys_in(folder: Path) -> tuple[bytes, Jwks]:
     return str(folder / "keys").encode(), keys
 
 
-def test_claims(kafka: Oracle, tmp_path: Path) -> None:
+def test_claims_are_accepted_as_kafka_does(kafka: Oracle, tmp_path: Path) -> None:
     path, keys = keys_in(tmp_path)
     differ = []
     for audience, issuer, claims, _ in CASES:
@@ -220,7 +220,7 @@ def test_claims(kafka: Oracle, tmp_path: Path) -> None:
     assert differ == []
 
 
-def test_signatures(kafka: Oracle, tmp_path: Path) -> None:
+def test_signatures_are_accepted_as_kafka_does(kafka: Oracle, tmp_path: Path) -> None:
     path, keys = keys_in(tmp_path)
     claims = written_now(CLAIMS)
     good = signed(claims)
@@ -242,7 +242,7 @@ JAAS = (
 )
 
 
-def test_unsecured_tokens(kafka: Oracle) -> None:
+def test_unsecured_tokens_are_accepted_as_kafka_does(kafka: Oracle) -> None:
     now = int(time.time())
     base = {"sub": "alice", "exp": now + 60, "iat": now, "scope": "a"}
     cases = [
@@ -261,7 +261,7 @@ def test_unsecured_tokens(kafka: Oracle) -> None:
 
 
 @pytest.mark.parametrize("renewers", [[], ["User:bob"], ["User:a b*~+é/", "User:CN=x,O=y"]])
-def test_nodes_of_tokens(kafka: Oracle, renewers: list[str]) -> None:
+def test_token_nodes_are_read_by_kafka_and_us(kafka: Oracle, renewers: list[str]) -> None:
     principals = tuple(map(Principal.parse, renewers))
     token = Token("tök", Principal("User", "a:b"), Principal("User", "*"), principals, 1, 1 << 40, 2)
     texts = [each.encode().hex() for each in ("tök", "User:a:b", "User:*")]
@@ -271,6 +271,6 @@ def test_nodes_of_tokens(kafka: Oracle, renewers: list[str]) -> None:
     assert kafka.ask("read-token", encode(token)) == words
 
 
-def test_hmacs(kafka: Oracle) -> None:
+def test_token_hmac_equals_kafkas(kafka: Oracle) -> None:
     held = DelegationTokens(TokenSettings(Password("schlüssel")))
     assert kafka.ask("hmac", b"some-id", "schlüssel".encode()) == [held.hmac("some-id").hex()]

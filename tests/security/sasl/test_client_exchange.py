@@ -1,4 +1,4 @@
-"""The client's side against the server's, and against what no server says."""
+"""The SASL client against our server, and against answers that no server sends."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def client(name: str, secret: str = "secret") -> ClientMechanism:
 
 
 def talk(mine: ClientExchange, theirs: Exchange) -> Effect | None:
-    """Both to the end; the server's last effect."""
+    """Complete the exchange; the last effect of the server."""
     effect: Effect | None = None
     request: bytes | None = mine.start()
     while request is not None:
@@ -62,7 +62,7 @@ def talk(mine: ClientExchange, theirs: Exchange) -> Effect | None:
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_each_mechanism(name: str) -> None:
+def test_client_authenticates_by_each_mechanism(name: str) -> None:
     mine, theirs = ClientExchange(name, client(name), "broker-1"), Exchange(LISTENER)
     effect = talk(mine, theirs)
     assert isinstance(effect, Authenticated) and mine.complete and effect.session.principal.name == "alice"
@@ -70,20 +70,20 @@ def test_each_mechanism(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_a_wrong_secret(name: str) -> None:
+def test_wrong_secret_is_refused_and_not_shown(name: str) -> None:
     mine = ClientExchange(name, client(name, "hunter2"))
     with pytest.raises(AuthenticationError, match="error 58") as caught:
         talk(mine, Exchange(LISTENER))
     assert not mine.complete and "hunter2" not in str(caught.value)
 
 
-def test_a_mechanism_that_is_not_enabled() -> None:
+def test_mechanism_that_is_not_enabled_is_an_error() -> None:
     with pytest.raises(AuthenticationError, match="X is not enabled, but PLAIN"):
         talk(ClientExchange("X", client("PLAIN")), Exchange(LISTENER))
 
 
 @given(st.binary(max_size=60), st.integers(0, 2))
-def test_any_answer_is_taken_or_refused(data: bytes, step: int) -> None:
+def test_any_answer_is_accepted_or_refused(data: bytes, step: int) -> None:
     mine, theirs = ClientExchange("SCRAM-SHA-256", client("SCRAM-SHA-256")), Exchange(LISTENER)
     request: bytes | None = mine.start()
     for _ in range(step):

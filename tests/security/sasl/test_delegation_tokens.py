@@ -1,4 +1,4 @@
-"""Delegation tokens: who may do what when, and the nodes in ZooKeeper."""
+"""Delegation tokens: permissions, lifetimes, and their nodes in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ def created(
 @pytest.mark.parametrize(
     ("asked", "most", "expiry"), [(-1, 7 * DAY, DAY), (0, 7 * DAY, DAY), (9 * DAY, 7 * DAY, DAY), (500, 500, 500)]
 )
-def test_the_times_of_a_token(asked: int, most: int, expiry: int) -> None:
+def test_lifetime_of_a_token_is_bounded(asked: int, most: int, expiry: int) -> None:
     token = created(tokens(), lifetime=asked)
     assert (token.issue_ms, token.max_ms, token.expiry_ms) == (NOW, NOW + most, NOW + expiry)
 
 
-def test_the_secret_is_kafka_s() -> None:
+def test_token_hmac_is_that_of_kafka() -> None:
     held = tokens()
     token = created(held)
     assert held.hmac(token.token_id) == hmac.new(b"key", token.token_id.encode(), hashlib.sha512).digest()
     assert len(base64.urlsafe_b64decode(new_id() + "==")) == 16 and new_id() != new_id()
 
 
-def test_without_a_key_there_are_no_tokens() -> None:
+def test_tokens_are_disabled_without_a_secret_key() -> None:
     held = DelegationTokens(TokenSettings(None))
     disabled = Error.DELEGATION_TOKEN_AUTH_DISABLED
     assert held.create(ALICE, ALICE, [], -1, NOW).error is disabled
@@ -73,7 +73,7 @@ def test_without_a_key_there_are_no_tokens() -> None:
     assert held.describe(ALICE, None) == (disabled, [])
 
 
-def test_renewers_are_users() -> None:
+def test_renewer_that_is_no_user_is_refused() -> None:
     assert tokens().create(ALICE, ALICE, [Principal("Group", "g")], -1, NOW).error is Error.INVALID_PRINCIPAL_TYPE
 
 
@@ -85,14 +85,14 @@ def test_renewers_are_users() -> None:
     ],
 )  # fmt: skip
 def test_owner_and_renewers_may_renew_and_expire(who: Principal, error: Error) -> None:
-    """Not the requester for another, and nobody else."""
+    """A requester who is not the owner may not, nor may any other user."""
     held = tokens()
     secret = held.hmac(created(held, requester=CAROL).token_id)
     assert held.renew(who, secret, 5000, NOW + 1).error is error
     assert held.expire(who, secret, -1, NOW + 1).error is error
 
 
-def test_an_unknown_secret() -> None:
+def test_unknown_hmac_is_refused() -> None:
     held = tokens()
     created(held)
     assert held.renew(ALICE, b"", -1, NOW).error is Error.DELEGATION_TOKEN_NOT_FOUND
@@ -100,7 +100,7 @@ def test_an_unknown_secret() -> None:
 
 
 @pytest.mark.parametrize(("period", "expiry"), [(-1, DAY), (0, 0), (5000, 5000), (99 * DAY, 7 * DAY - 10)])
-def test_a_renewed_token_ends_no_later_than_its_lifetime(period: int, expiry: int) -> None:
+def test_renewal_is_bounded_by_the_max_lifetime(period: int, expiry: int) -> None:
     held = tokens()
     token = created(held)
     answer = held.renew(BOB, held.hmac(token.token_id), period, NOW + 10)
@@ -119,14 +119,14 @@ def test_an_expired_token_can_only_be_deleted() -> None:
     assert held.renew(ALICE, secret, -1, late).error is Error.DELEGATION_TOKEN_NOT_FOUND
 
 
-def test_a_token_is_expired_sooner() -> None:
+def test_expire_shortens_the_lifetime() -> None:
     held = tokens()
     token = created(held)
     answer = held.expire(ALICE, held.hmac(token.token_id), 70, NOW + 1)
     assert answer.expiry_ms == NOW + 71 and answer.written and answer.written.expiry_ms == NOW + 71
 
 
-def test_who_sees_which_tokens() -> None:
+def test_describe_shows_only_permitted_tokens() -> None:
     held = tokens()
     mine, theirs = created(held, renewers=[BOB]), created(held, owner=CAROL, requester=DAVE, renewers=[])
 
@@ -168,14 +168,16 @@ def test_a_token_authenticates_until_it_expires(mechanism: ScramMechanism) -> No
         ("SASL_SSL", False, False, True), ("SASL_PLAINTEXT", False, False, True), ("SASL_SSL", True, False, False),
     ],
 )  # fmt: skip
-def test_which_connections_may_ask(protocol: str, by_token: bool, anonymous: bool, may: bool) -> None:
+def test_only_authenticated_connections_may_request_tokens(
+    protocol: str, by_token: bool, anonymous: bool, may: bool
+) -> None:
     assert may_request(protocol, by_token, anonymous) is may
 
 
 # -- nodes
 
 
-def test_the_node() -> None:
+def test_token_node_has_kafkas_fields() -> None:
     token = Token("id", Principal("User", "a b*~+é/"), BOB, (CAROL, DAVE), 1, 3, 2)
     assert json.loads(encode(token)) == {
         "version": 3, "owner": "User%3Aa%20b%2A%7E%2B%C3%A9%2F", "tokenRequester": "User%3Abob",
@@ -185,7 +187,7 @@ def test_the_node() -> None:
     assert decode(encode(token)) == token
 
 
-def test_an_older_node_has_no_requester() -> None:
+def test_older_node_takes_the_owner_as_requester() -> None:
     fields = json.loads(encode(Token("id", ALICE, BOB, (), 1, 3, 2)))
     del fields["tokenRequester"]
     fields["version"] = 1
@@ -193,7 +195,7 @@ def test_an_older_node_has_no_requester() -> None:
 
 
 @given(st.text(), st.text(min_size=1), st.lists(st.text(min_size=1)), st.integers(0, 1 << 62))
-def test_what_is_written_is_read(token_id: str, name: str, renewers: list[str], time: int) -> None:
+def test_token_node_round_trip(token_id: str, name: str, renewers: list[str], time: int) -> None:
     principals = tuple(Principal("User", each) for each in renewers)
     token = Token(token_id, Principal("User", name), ALICE, principals, time, 1, 2)
     assert decode(encode(token)) == token
@@ -207,6 +209,6 @@ JSON = st.recursive(
 
 
 @given(st.binary() | JSON.map(lambda found: json.dumps(found).encode()))
-def test_any_node_is_read_or_refused(data: bytes) -> None:
+def test_malformed_node_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="as Kafka writes it"):
         decode(data)

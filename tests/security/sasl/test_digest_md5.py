@@ -1,4 +1,4 @@
-"""DIGEST-MD5 against the example of RFC 2831, and against what no server says. Live: tests/cluster/tree."""
+"""DIGEST-MD5 with the example of RFC 2831, and with answers that no server sends. Live: tests/cluster/tree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def client() -> DigestMd5Client:
     return DigestMd5Client("chris", Password("secret"), "imap/elwood.innosoft.com", lambda: "OA6MHXh6VqTrRk")
 
 
-def test_the_example() -> None:
+def test_example_of_the_rfc() -> None:
     mine = client()
     assert mine.first() == b""
     proof = mine.respond(CHALLENGE)
@@ -27,7 +27,7 @@ def test_the_example() -> None:
     assert mine.respond(SUCCESS) is None
 
 
-def test_a_server_that_does_not_know_the_password() -> None:
+def test_server_that_does_not_know_the_password_is_refused() -> None:
     mine = client()
     mine.respond(CHALLENGE)
     for answer in (SUCCESS[:-1] + b"e", b"", b"rspauth="):
@@ -46,13 +46,13 @@ def test_a_server_that_does_not_know_the_password() -> None:
         b'nonce="a",qop="auth-conf",algorithm=md5-sess',
     ],
 )
-def test_a_wrong_challenge(challenge: bytes) -> None:
+def test_malformed_challenge_is_refused(challenge: bytes) -> None:
     with pytest.raises(MechanismFailure):
         client().respond(challenge)
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_any_challenge_is_taken_or_refused(data: bytes, begun: bool) -> None:
+def test_any_challenge_is_accepted_or_refused(data: bytes, begun: bool) -> None:
     mine = client()
     if begun:
         mine.respond(CHALLENGE)

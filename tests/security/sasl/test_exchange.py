@@ -1,4 +1,4 @@
-"""The authentication exchange: its table, its answers, and bytes of any kind."""
+"""The authentication exchange: its state table, its answers, and arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = Now(1_000_000, 5_000)
 
 
 class Scripted:
-    """A mechanism whose tokens say what it does."""
+    """A mechanism whose tokens select its result."""
 
     most = 1 << 10
 
@@ -58,7 +58,7 @@ def exchange(*frames: bytes, **more: Any) -> Exchange:
     return made
 
 
-def test_each_state_has_a_row_and_nothing_but_known_states_follows() -> None:
+def test_table_has_a_row_for_each_state_and_other_events_fail() -> None:
     assert set(TRANSITIONS) == set(State)
     for state, event in itertools.product(State, Event):
         expected = TRANSITIONS[state].get(event, State.FAILED)
@@ -66,7 +66,7 @@ def test_each_state_has_a_row_and_nothing_but_known_states_follows() -> None:
     assert all(Event.FAILURE not in row for row in TRANSITIONS.values())
 
 
-def test_every_state_is_reached_and_all_end() -> None:
+def test_every_state_is_reachable_and_only_complete_continues() -> None:
     reached, todo = {State.INITIAL_REQUEST}, [State.INITIAL_REQUEST]
     while todo:
         new = {after(state, event) for state, event in itertools.product([todo.pop()], Event)} - reached
@@ -102,7 +102,7 @@ SENT = {
 
 @pytest.mark.parametrize("sent", SENT)
 @pytest.mark.parametrize("state", WAYS)
-def test_each_frame_in_each_state_goes_by_the_table(state: State, sent: str) -> None:
+def test_each_frame_in_each_state_follows_the_table(state: State, sent: str) -> None:
     made = exchange(*WAYS[state])
     assert made.state is state
     frame, event = SENT[sent]
@@ -114,12 +114,12 @@ def test_each_frame_in_each_state_goes_by_the_table(state: State, sent: str) -> 
 
 
 @pytest.mark.parametrize("sent", SENT)
-def test_a_failed_exchange_says_nothing_more(sent: str) -> None:
+def test_failed_exchange_sends_no_answer(sent: str) -> None:
     made = exchange(metadata())
     assert made.state is State.FAILED and made.on_frame(SENT[sent][0], NOW) == []
 
 
-def test_the_way_of_a_client() -> None:
+def test_client_authenticates_after_versions_and_handshake() -> None:
     made = exchange()
     (versions,) = made.on_frame(api_versions(3), NOW)
     assert versions == Send(sized(struct.pack(">ihh", 7, 3, 0)))
@@ -135,7 +135,7 @@ def test_the_way_of_a_client() -> None:
     assert session.client_reauthenticates and not session.expired(1 << 60)
 
 
-def test_bare_tokens_after_the_first_handshake_version() -> None:
+def test_bare_tokens_follow_a_handshake_of_version_0() -> None:
     made = exchange(handshake("PLAIN", 0))
     assert made.on_frame(b"more", NOW) == [Send(sized(b"go on"))]
     answer, authenticated = made.on_frame(b"user bob", NOW)
@@ -144,7 +144,7 @@ def test_bare_tokens_after_the_first_handshake_version() -> None:
     assert not authenticated.session.client_reauthenticates
 
 
-def test_a_wrong_bare_token_is_slow_and_unanswered() -> None:
+def test_wrong_bare_token_fails_after_the_delay_without_an_answer() -> None:
     failed = the(Fail, exchange(handshake("PLAIN", 0)).on_frame(b"no", NOW))
     assert failed == Fail("PLAIN: a reason for the log", b"", 100)
 
@@ -159,14 +159,14 @@ def test_a_wrong_token_is_answered_after_the_delay(token: bytes, version: int) -
     assert "log" not in answer.error_message
 
 
-def test_an_unknown_mechanism_gets_those_enabled() -> None:
+def test_unknown_mechanism_is_answered_with_the_enabled_ones() -> None:
     failed = the(Fail, exchange().on_frame(handshake("GSSAPI"), NOW))
     answer = handshake_answer(failed.response)
     assert (answer.error_code, answer.mechanisms) == (errors.UNSUPPORTED_SASL_MECHANISM, ["PLAIN", "OTHER"])
     assert failed.delay_ms == 100 and "sasl.enabled.mechanisms" in failed.reason
 
 
-def test_other_requests_among_tokens() -> None:
+def test_other_request_during_authentication_fails() -> None:
     failed = the(Fail, exchange(handshake("PLAIN")).on_frame(handshake("PLAIN"), NOW))
     assert handshake_answer(failed.response).error_code == errors.ILLEGAL_SASL_STATE
     failed = the(Fail, exchange(handshake("PLAIN")).on_frame(api_versions(2), NOW))
@@ -182,7 +182,7 @@ def test_unsupported_api_versions_are_answered_in_version_0() -> None:
     assert made.state is State.HANDSHAKE_OR_VERSIONS_REQUEST
 
 
-def test_what_is_no_request_closes_at_once() -> None:
+def test_malformed_or_unexpected_frame_fails_without_a_delay() -> None:
     for frames in ([handshake("PLAIN")[:-2]], [api_versions(), api_versions()], [head(17, 9)]):
         made = exchange(*frames[:-1])
         assert the(Fail, made.on_frame(frames[-1], NOW)).delay_ms == 0
@@ -191,7 +191,7 @@ def test_what_is_no_request_closes_at_once() -> None:
 @pytest.mark.parametrize(
     ("frames", "most"), [([], 1 << 16), ([handshake("PLAIN")], 1 << 10), ([api_versions()], 1 << 16)]
 )
-def test_frames_are_bounded_before_their_bytes_arrive(frames: list[bytes], most: int) -> None:
+def test_too_large_frame_fails_before_its_bytes_arrive(frames: list[bytes], most: int) -> None:
     made = exchange(*frames)
     assert made.receive(struct.pack(">i", most) + b"x", NOW) == []
     for size in (most + 1, -1, 1 << 30):
@@ -199,12 +199,12 @@ def test_frames_are_bounded_before_their_bytes_arrive(frames: list[bytes], most:
         assert isinstance(failed, Fail) and failed.response == b"" and failed.delay_ms == 100
 
 
-def test_the_setting_bounds_frames_too() -> None:
+def test_max_receive_size_bounds_frames() -> None:
     assert isinstance(exchange(max_receive=10).receive(sized(handshake("PLAIN")), NOW)[0], Fail)
 
 
 @given(st.data())
-def test_bytes_in_any_pieces_have_the_same_effects(data: st.DataObject) -> None:
+def test_stream_split_anywhere_has_the_same_effects(data: st.DataObject) -> None:
     stream = b"".join(map(sized, [api_versions(), handshake("PLAIN"), authenticate(b"more"), authenticate(b"user a")]))
     stream += b"the rest"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
@@ -219,13 +219,13 @@ def test_bytes_in_any_pieces_have_the_same_effects(data: st.DataObject) -> None:
 
 
 @given(st.sampled_from([*WAYS.values(), [handshake("PLAIN", 0)]]), st.binary(max_size=80))
-def test_any_frame_is_taken_without_an_exception(way: list[bytes], frame: bytes) -> None:
+def test_any_frame_has_an_effect_and_raises_nothing(way: list[bytes], frame: bytes) -> None:
     effects = exchange(*way).on_frame(frame, NOW)
     assert effects and all(isinstance(each, Send | Fail | Authenticated) for each in effects)
 
 
 @given(st.sampled_from(list(WAYS.values())), st.sampled_from([frame for frame, _ in SENT.values() if frame]), st.data())
-def test_any_damage_is_taken_without_an_exception(way: list[bytes], frame: bytes, data: st.DataObject) -> None:
+def test_damaged_frame_raises_nothing(way: list[bytes], frame: bytes, data: st.DataObject) -> None:
     made = exchange(*way)
     at = data.draw(st.integers(0, len(frame) - 1))
     made.on_frame(frame[:at] + data.draw(st.binary(max_size=3)) + frame[at + 1 :], NOW)
@@ -244,7 +244,9 @@ def session_of(*frames: bytes, **more: Any) -> Exchange:
     ("most", "expires", "lifetime"),
     [(0, None, None), (500, None, 500), (0, 300, 300), (500, 300, 300), (200, 300, 200), (500, -5, 0), (0, 0, 0)],
 )
-def test_the_lifetime_of_a_session(most: int, expires: int | None, lifetime: int | None) -> None:
+def test_session_lifetime_is_the_shorter_of_setting_and_token(
+    most: int, expires: int | None, lifetime: int | None
+) -> None:
     token = b"user a" + (b"" if expires is None else b" %d" % (NOW.wall_ms + expires))
     session = session_of(authenticate(token), max_reauth_ms={"PLAIN": most}).session
     assert session is not None
@@ -258,11 +260,11 @@ def later(ms: int) -> Now:
     return Now(NOW.wall_ms + ms, NOW.monotonic_ms + ms)
 
 
-def test_without_a_lifetime_there_is_no_re_authentication() -> None:
+def test_session_without_a_lifetime_ignores_re_authentication() -> None:
     assert session_of().reauthenticate(handshake("PLAIN"), later(5000)) is None
 
 
-def test_a_session_is_renewed() -> None:
+def test_re_authentication_extends_the_session() -> None:
     made = session_of(max_reauth_ms={"PLAIN": 500})
     shaken = the(Send, made.reauthenticate(handshake("PLAIN"), later(400)))
     assert handshake_answer(shaken.data).error_code == 0 and made.state is State.AUTHENTICATE
@@ -272,7 +274,7 @@ def test_a_session_is_renewed() -> None:
     assert made.reauthenticate(handshake("PLAIN"), later(1400)) is not None
 
 
-def test_another_principal_is_refused() -> None:
+def test_re_authentication_as_another_principal_fails() -> None:
     made = session_of(max_reauth_ms={"PLAIN": 500})
     made.reauthenticate(handshake("PLAIN"), later(400))
     failed = the(Fail, made.on_frame(authenticate(b"user b"), later(450)))
@@ -280,7 +282,7 @@ def test_another_principal_is_refused() -> None:
     assert made.state is State.FAILED
 
 
-def test_another_mechanism_fails_with_the_next_frame() -> None:
+def test_re_authentication_by_another_mechanism_fails_at_the_next_frame() -> None:
     made = session_of(max_reauth_ms={"PLAIN": 500})
     shaken = the(Send, made.reauthenticate(handshake("OTHER"), later(400)))
     assert handshake_answer(shaken.data).error_code == 0 and made.state is State.REAUTH_BAD_MECHANISM
@@ -288,21 +290,21 @@ def test_another_mechanism_fails_with_the_next_frame() -> None:
     assert failed.response == b"" and failed.delay_ms == 100
 
 
-def test_a_mechanism_that_is_not_enabled_fails_at_once() -> None:
+def test_re_authentication_by_a_disabled_mechanism_fails_at_once() -> None:
     made = session_of(max_reauth_ms={"PLAIN": 500})
     failed = the(Fail, made.reauthenticate(handshake("GSSAPI"), later(400)))
     assert handshake_answer(failed.response).error_code == errors.UNSUPPORTED_SASL_MECHANISM
 
 
 @pytest.mark.parametrize("sent", SENT)
-def test_each_frame_while_re_authenticating(sent: str) -> None:
+def test_each_frame_during_re_authentication_follows_the_table(sent: str) -> None:
     made = session_of(max_reauth_ms={"PLAIN": 500})
     frame, event = SENT[sent]
     made.reauthenticate(frame, later(400))
     assert made.state is after(State.REAUTH_PROCESS_HANDSHAKE, event)
 
 
-def test_an_ended_exchange_keeps_the_rest() -> None:
+def test_ended_exchange_leaves_further_bytes_unread() -> None:
     made = Exchange(listener())
     made.receive(sized(handshake("PLAIN")) + sized(authenticate(b"user a")) + sized(metadata()), NOW)
     assert made.state in ENDED and bytes(made.unread) == sized(metadata())

@@ -1,4 +1,4 @@
-"""The same frames to Apache Kafka and to our exchange: the same answers, and the same connections closed."""
+"""Compares our exchange with Apache Kafka: the same frames get the same answers and close the same connections."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ LISTENER = SaslListener(
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A listener with SASL of Apache Kafka."""
+    """The port of a SASL listener of Apache Kafka."""
     with apache(tmp_path_factory.mktemp("sasl")) as found:
         yield found
 
 
 @contextmanager
 def apache(folder: Path, lifetime_ms: int = LIFETIME) -> Iterator[int]:
-    """The port of a listener with SASL; `lifetime_ms`: of a session of PLAIN."""
+    """The port of a SASL listener; `lifetime_ms` is connections.max.reauth.ms of PLAIN."""
     mine = free_port()
     broker = Apache(
         "3.9.1",
@@ -113,13 +113,13 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_the_same_answers(port: int, name: str) -> None:
+def test_answers_equal_kafkas(port: int, name: str) -> None:
     script = SCRIPTS[name]
     assert kafka_answers(port, script) == our_answers(script)
 
 
-def test_an_unknown_mechanism_again_is_answered_here(port: int) -> None:
-    """Kafka closes without an answer, which the client would have to guess from."""
+def test_unknown_mechanism_in_re_authentication_is_answered(port: int) -> None:
+    """Kafka closes the connection without an answer, so its client cannot see the reason."""
     script = [handshake("PLAIN"), authenticate(ALICE), handshake("GSSAPI")]
     ours = our_answers(script)
     assert ours.pop(2) == ("handshake", 33, ["PLAIN", "SCRAM-SHA-256"])
@@ -127,7 +127,7 @@ def test_an_unknown_mechanism_again_is_answered_here(port: int) -> None:
 
 
 def kafka_answers(port: int, script: Sequence[bytes | float]) -> list[Any]:
-    """What a broker answers to frames; a number is a pause in seconds."""
+    """The answers of a broker to frames; a number is a pause in seconds."""
     found: list[Any] = []
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         for request in script:
@@ -173,7 +173,7 @@ def our_answers(script: list[bytes]) -> list[Any]:
 
 
 def _seen(request: bytes, answer: bytes) -> tuple[Any, ...]:
-    """What two answers must have in common: not the texts of errors."""
+    """The comparable part of an answer, without error messages."""
     key, version = struct.unpack_from(">hh", request) if len(request) > 3 and not request[0] else (None, None)
     if key == 17:
         found = handshake_answer(answer)

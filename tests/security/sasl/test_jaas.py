@@ -1,4 +1,4 @@
-"""The JAAS syntax; tests/security/sasl/test_as_kafka.py holds it against Kafka's."""
+"""The JAAS syntax; tests/security/sasl/test_as_kafka.py compares it with Kafka's."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .jaas_texts import RIGHT, WRONG
 
 
 @pytest.mark.parametrize(("text", "name", "options"), RIGHT)
-def test_a_right_entry(text: str, name: str, options: dict[str, str]) -> None:
+def test_valid_entry_is_parsed(text: str, name: str, options: dict[str, str]) -> None:
     module = login_module(text)
     assert module.name == name and module.flag == "required"
     assert {key: value.value for key, value in module.options.items()} == options
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_a_wrong_entry(text: str) -> None:
+def test_invalid_entry_is_one_line(text: str) -> None:
     with pytest.raises(JaasError) as caught:
         login_module(text)
     assert "\n" not in str(caught.value)
 
 
-def test_several_entries() -> None:
+def test_two_login_modules_are_refused_where_one_is_needed() -> None:
     assert [module.name for module in parse("A required; B optional x=y;")] == ["A", "B"]
     with pytest.raises(JaasError, match="one login module, not 2"):
         login_module("A required; B optional x=y;")
@@ -48,7 +48,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             pass
 
 
-def test_a_file_of_sections() -> None:
+def test_sections_of_a_file_are_parsed() -> None:
     text = 'KafkaServer { a.B required x="1";\n c.D optional; };\n// a comment\nClient { e.F required; };'
     found = sections(text)
     assert {name: [module.name for module in modules] for name, modules in found.items()} == {
@@ -61,6 +61,6 @@ def test_a_file_of_sections() -> None:
 @pytest.mark.parametrize(
     "text", ["Client", "Client {", "Client { a.B required; }", "{ a.B required; };", "Client { a.B }; };", "a; };"]
 )
-def test_what_is_no_file_of_sections(text: str) -> None:
+def test_malformed_sections_are_refused(text: str) -> None:
     with pytest.raises(JaasError):
         sections(text)

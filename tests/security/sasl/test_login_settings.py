@@ -1,4 +1,4 @@
-"""Kafka's settings of a client that fetches its bearer token."""
+"""Kafka's settings for a client that fetches its bearer token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def found(**changes: str | None) -> LoginSettings | None:
     return login_settings({k: v for k, v in settings.items() if v is not None}, "INTERNAL", "OAUTHBEARER")
 
 
-def test_the_defaults_are_kafka_s() -> None:
+def test_defaults_are_kafkas() -> None:
     made = found()
     assert made is not None
     assert (made.endpoint.url, made.endpoint.client_id, made.endpoint.scope) == ("https://issuer/token", "me", "s")
@@ -32,7 +32,7 @@ def test_the_defaults_are_kafka_s() -> None:
     assert "hunter2" not in repr(made)
 
 
-def test_each_setting() -> None:
+def test_each_setting_is_read() -> None:
     prefix = "listener.name.internal."
     more = {
         "sasl.oauthbearer.scope.claim.name": "scp", prefix + "sasl.oauthbearer.sub.claim.name": "user",
@@ -50,7 +50,7 @@ def test_each_setting() -> None:
     assert made != found() and found() == found()
 
 
-def test_who_fetches() -> None:
+def test_token_is_fetched_only_for_a_fetching_handler_or_url() -> None:
     assert all(found(**{HERE + HANDLER: handler}) for handler in FETCHED_LOGIN)
     assert found(**{HERE + HANDLER: None}), "the URL is enough"
     assert found(**{HERE + HANDLER: UNSECURED_LOGIN}) is None
@@ -71,7 +71,7 @@ def test_who_fetches() -> None:
         ({"sasl.login.retry.backoff.ms": "-1"}, "sasl.login.retry.backoff.ms", "must be a number"),
     ],
 )
-def test_a_wrong_setting_is_one_line(changes: dict[str, str | None], key: str, right: str) -> None:
+def test_invalid_setting_is_one_line(changes: dict[str, str | None], key: str, right: str) -> None:
     with pytest.raises(SaslSettingError) as caught:
         found(**changes)
     text = str(caught.value)

@@ -33,7 +33,9 @@ def validator(expected: Expected | None = None, keys: bytes = KEYS) -> SignedTok
 
 
 @pytest.mark.parametrize(("audience", "issuer", "claims", "valid"), CASES)
-def test_claims(audience: tuple[str, ...], issuer: str | None, claims: dict[str, Any], valid: bool) -> None:
+def test_claims_are_validated(
+    audience: tuple[str, ...], issuer: str | None, claims: dict[str, Any], valid: bool
+) -> None:
     made = validator(Expected(audience, issuer))
     if valid:
         token = made.validate(signed(claims), NOW_MS)
@@ -43,7 +45,7 @@ def test_claims(audience: tuple[str, ...], issuer: str | None, claims: dict[str,
             made.validate(signed(claims), NOW_MS)
 
 
-def test_the_names_of_claims_are_settings() -> None:
+def test_claim_names_are_settings() -> None:
     made = validator(Expected(sub_claim="user", scope_claim="scp"))
     assert made.validate(signed(CLAIMS | {"user": "bob", "scope": [""], "scp": "x"}), NOW_MS).name == "bob"
 
@@ -53,7 +55,7 @@ def test_the_names_of_claims_are_settings() -> None:
 @pytest.mark.parametrize(
     ("by", "alg"), [(RSA, "RS256"), (RSA, "RS512"), (RSA, "PS384"), (EC, "ES256"), (ED, "EdDSA")]
 )  # fmt: skip
-def test_signatures(by: Any, alg: str, kid: bool) -> None:
+def test_signed_token_is_accepted(by: Any, alg: str, kid: bool) -> None:
     token = signed(CLAIMS, by, alg, **({} if kid else {"kid": None}))
     assert validator(keys=jwks(EC, RSA, ED)).validate(token, NOW_MS).name == "alice"
 
@@ -81,13 +83,13 @@ def forged() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("which", forged())
-def test_what_is_not_signed_is_refused(which: str) -> None:
+def test_forged_token_is_refused(which: str) -> None:
     with pytest.raises(TokenRefused):
         validator().validate(forged()[which], NOW_MS)
 
 
-def test_a_public_key_is_no_shared_secret() -> None:
-    """The classic confusion: HS256 with the text of the public key."""
+def test_public_key_is_not_accepted_as_a_shared_secret() -> None:
+    """Algorithm confusion: HS256 with the text of the public key."""
     from joserfc import jwk
 
     secret = jwk.import_key(RSA.as_pem(private=False).hex(), "oct")
@@ -95,7 +97,7 @@ def test_a_public_key_is_no_shared_secret() -> None:
         validator().validate(signed(CLAIMS, secret, "HS256", kid="rsa"), NOW_MS)
 
 
-def test_headers_of_other_vendors() -> None:
+def test_unknown_headers_are_ignored() -> None:
     token = signed(CLAIMS, nonce="x" * 600, x5t="abc", typ="at+jwt")
     assert validator().validate(token, NOW_MS).name == "alice"
 
@@ -105,7 +107,7 @@ def in_parts(parts: list[bytes]) -> str:
 
 
 @given(st.text(max_size=60) | st.lists(st.binary(max_size=20), min_size=3, max_size=3).map(in_parts))
-def test_any_token_is_refused(token: str) -> None:
+def test_random_token_is_refused(token: str) -> None:
     for made in (validator(), UnsecuredTokens()):
         with pytest.raises(TokenRefused):
             made.validate(token, NOW_MS)
@@ -116,7 +118,7 @@ VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 
 
 @given(st.dictionaries(NAMES, VALUES | st.lists(VALUES)))
-def test_any_claims_are_taken_or_refused(claims: dict[str, Any]) -> None:
+def test_any_claims_are_accepted_or_refused(claims: dict[str, Any]) -> None:
     made = (validator(Expected(("a",), "b")), signed(claims)), (UnsecuredTokens(), unsecured(claims))
     for each, token in made:
         try:
@@ -128,7 +130,7 @@ def test_any_claims_are_taken_or_refused(claims: dict[str, Any]) -> None:
 # -- unsecured
 
 
-def test_unsecured_tokens() -> None:
+def test_valid_unsecured_token_is_accepted() -> None:
     assert UnsecuredTokens().validate(unsecured(CLAIMS), NOW_MS) == BearerToken("alice", (NOW + 600) * 1000)
     assert UnsecuredTokens().validate(unsecured({"sub": "a", "exp": NOW + 1}), NOW_MS).name == "a"
 
@@ -141,7 +143,7 @@ def test_unsecured_tokens() -> None:
         unsecured(CLAIMS, "RS256"), unsecured(CLAIMS) + "x", unsecured([]), "a.b.", signed(CLAIMS),
     ],
 )  # fmt: skip
-def test_unsecured_tokens_that_are_refused(token: str) -> None:
+def test_invalid_unsecured_token_is_refused(token: str) -> None:
     with pytest.raises(TokenRefused):
         UnsecuredTokens().validate(token, NOW_MS)
 
@@ -152,7 +154,7 @@ OPTIONS = (
 )
 
 
-def test_the_options_of_unsecured_tokens() -> None:
+def test_options_of_unsecured_tokens_apply() -> None:
     made = UnsecuredTokens.of(login_module(OPTIONS))
     claims = {"user": "bob", "exp": NOW - 4, "scp": ["read", "write", "x"]}
     assert made.validate(unsecured(claims), NOW_MS).name == "bob"
@@ -166,7 +168,7 @@ def test_the_options_of_unsecured_tokens() -> None:
 # -- keys
 
 
-def test_keys_that_cannot_verify_are_left_out() -> None:
+def test_keys_that_cannot_verify_are_ignored() -> None:
     secret = {"kty": "oct", "k": "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0", "kid": "oct"}
     fields = json.loads(KEYS)["keys"]
     listed = [secret, {"kty": "AKP"}, {"kty": "RSA"}, fields[0], fields[1] | {"use": "enc"}, {"kty": "EC", "crv": 7}]
@@ -174,7 +176,7 @@ def test_keys_that_cannot_verify_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"keys": 1}', b'{"keys": null}', b"\xff", b"[" * 100000])
-def test_what_is_no_set_of_keys(data: bytes) -> None:
+def test_malformed_jwks_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="JWKS must be"):
         parse(data)
 
@@ -186,7 +188,7 @@ def test_keys_are_fetched_again_after_an_hour() -> None:
     assert not made.due(NOW_MS + 3599_999) and made.due(NOW_MS + 3600_000)
 
 
-def test_a_failed_fetch_is_tried_again_later_and_later() -> None:
+def test_failed_fetch_is_retried_with_a_back_off() -> None:
     made = Jwks(3600_000, 100, 1000)
     made.refresh(lambda: jwks(RSA), NOW_MS)
 
@@ -216,7 +218,7 @@ def test_an_unknown_key_id_makes_a_fetch_due_once_a_minute() -> None:
     assert made.due(NOW_MS + MISSING_AGAIN_MS)
 
 
-def test_few_unknown_key_ids_are_remembered() -> None:
+def test_number_of_remembered_unknown_key_ids_is_bounded() -> None:
     made = Jwks(3600_000)
     made.store(jwks(RSA), NOW_MS)
     for number in range(100):
@@ -224,7 +226,7 @@ def test_few_unknown_key_ids_are_remembered() -> None:
     assert len(made._missing) == MOST_MISSING
 
 
-def test_a_file_is_read_once() -> None:
+def test_jwks_file_is_read_once() -> None:
     made = Jwks(0)
     made.store(jwks(RSA), NOW_MS)
     assert made.candidates("new", NOW_MS) == [] and not made.due(1 << 60)
@@ -243,12 +245,12 @@ def first(token: str, authzid: str = "", more: str = "") -> bytes:
 
 @pytest.mark.parametrize("authzid", ["", "a=alice"])
 @pytest.mark.parametrize("more", ["", "host=broker\x01port=9092\x01"])
-def test_a_good_token(authzid: str, more: str) -> None:
+def test_message_with_a_valid_token_authenticates(authzid: str, more: str) -> None:
     step = server().evaluate(first(signed(CLAIMS), authzid, more), NOW_MS)
     assert step.identity == Identity("alice", (NOW + 600) * 1000)
 
 
-def test_a_bad_token_is_answered_before_the_failure() -> None:
+def test_invalid_token_is_answered_with_its_status_before_the_failure() -> None:
     made = server()
     step = made.evaluate(first(unsecured(CLAIMS)), NOW_MS)
     assert step.identity is None and json.loads(step.token) == {"status": "invalid_token"}
@@ -267,18 +269,18 @@ def test_a_bad_token_is_answered_before_the_failure() -> None:
         b"n,,\x01a1=b\x01auth=Bearer x\x01\x01", first(signed(CLAIMS), "a=root"),
     ],
 )  # fmt: skip
-def test_messages_that_are_refused(message: bytes) -> None:
+def test_malformed_message_is_refused(message: bytes) -> None:
     with pytest.raises(MechanismFailure):
         server().evaluate(message, NOW_MS)
 
 
 @given(st.binary(max_size=60))
-def test_any_message(message: bytes) -> None:
+def test_random_message_is_refused(message: bytes) -> None:
     with pytest.raises(MechanismFailure):
         server().evaluate(message, NOW_MS)
 
 
-def test_the_client() -> None:
+def test_client_sends_token_and_extensions() -> None:
     client = OAuthBearerClient(Password(signed(CLAIMS)), {"traceId": "x y"})
     assert server().evaluate(client.first(), NOW_MS).identity == Identity("alice", CLAIMS["exp"] * 1000)
     assert client.respond(b"") is None and client.respond(b'{"status":"invalid_token"}') == b"\x01"

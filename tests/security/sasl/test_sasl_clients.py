@@ -1,4 +1,4 @@
-"""kafka-python and librdkafka authenticate with the exchange behind a socket."""
+"""kafka-python and librdkafka authenticate over a socket with our exchange."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LISTENER = SaslListener(MECHANISMS, versions, {})
 
 
 class Server:
-    """Authenticates whoever connects, and closes then; `ended` has how."""
+    """Authenticates each client and closes the connection; `ended` has the outcomes."""
 
     def __init__(self) -> None:
         self.ended: list[Authenticated | Fail] = []
@@ -90,7 +90,7 @@ def server() -> Iterator[Server]:
 
 @pytest.mark.parametrize("password", ["secret", "wrong"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_librdkafka(server: Server, mechanism: str, password: str) -> None:
+def test_librdkafka_authenticates_or_is_refused(server: Server, mechanism: str, password: str) -> None:
     from confluent_kafka import Producer
 
     producer = Producer({
@@ -103,7 +103,7 @@ def test_librdkafka(server: Server, mechanism: str, password: str) -> None:
 
 @pytest.mark.parametrize("password", ["secret", "wrong"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python(server: Server, mechanism: str, password: str) -> None:
+def test_kafka_python_authenticates_or_is_refused(server: Server, mechanism: str, password: str) -> None:
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
 

@@ -1,4 +1,4 @@
-"""Kafka's SASL settings of a listener."""
+"""Kafka's SASL settings for a listener."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def validator(made: Configured) -> TokenValidator:
     return server._validator
 
 
-def test_a_listener_with_all_mechanisms() -> None:
+def test_listener_may_enable_all_mechanisms() -> None:
     tokens = DelegationTokens(TokenSettings(Password("key")))
     names = ["SCRAM-SHA-512", "PLAIN", "OAUTHBEARER", "SCRAM-SHA-256"]
     made = configured({ENABLED: " , ".join(names), PLAIN_JAAS: JAAS, URL: "https://issuer/keys"}, tokens)
@@ -60,7 +60,7 @@ def test_a_listener_with_all_mechanisms() -> None:
     assert identity and identity.name == "alice"
 
 
-def test_the_defaults_are_kafka_s() -> None:
+def test_defaults_are_kafkas() -> None:
     made = configured({"sasl.enabled.mechanisms": "SCRAM-SHA-256"}).listener
     assert (made.max_receive, made.failure_delay_ms, made.max_reauth_ms) == (524288, 100, {"SCRAM-SHA-256": 0})
 
@@ -97,21 +97,21 @@ def test_the_most_specific_key_wins() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_wrong_setting_is_one_line(settings: dict[str, str], key: str, right: str) -> None:
+def test_invalid_setting_is_one_line(settings: dict[str, str], key: str, right: str) -> None:
     with pytest.raises(SaslSettingError) as caught:
         configured(settings)
     text = str(caught.value)
     assert text.startswith(f"{key}: ") and right in text and "\n" not in text and "hunter2" not in text
 
 
-def test_unsigned_tokens_only_by_their_validator() -> None:
+def test_unsigned_tokens_need_their_callback_handler() -> None:
     made = configured({ENABLED: "OAUTHBEARER", HERE + "oauthbearer." + HANDLER: UNSECURED})
     assert made.jwks is None and isinstance(validator(made), UnsecuredTokens)
     for handler in SIGNED:
         assert configured({ENABLED: "OAUTHBEARER", HANDLER: handler, URL: "file:/keys"}).jwks is not None
 
 
-def test_the_settings_of_tokens() -> None:
+def test_settings_of_signed_tokens_are_read() -> None:
     settings = {
         ENABLED: "OAUTHBEARER", URL: "file:/keys", "sasl.oauthbearer.expected.audience": "a, b",
         "sasl.oauthbearer.expected.issuer": "i", HERE + "sasl.oauthbearer.clock.skew.seconds": "7",
@@ -124,19 +124,19 @@ def test_the_settings_of_tokens() -> None:
     assert (expected.scope_claim, expected.sub_claim) == ("scp", "user")
 
 
-def test_the_client_between_brokers() -> None:
+def test_inter_broker_client_uses_the_jaas_entry() -> None:
     assert client_mechanism({PLAIN_JAAS: JAAS}, "external", "PLAIN", 0) == PlainClient("broker", Password("secret"))
     jaas = f"{SCRAM_MODULE} required username=id password=hmac tokenauth=true;"
     made = client_mechanism({HERE + "scram-sha-256.sasl.jaas.config": jaas}, "external", "SCRAM-SHA-256", 0)
     assert isinstance(made, ScramClient) and made.token and made.user == "id"
 
 
-def test_a_bearer_token_from_elsewhere() -> None:
+def test_client_uses_a_fetched_bearer_token() -> None:
     made = client_mechanism({}, "external", "OAUTHBEARER", 0, lambda: Password("t"))
     assert isinstance(made, OAuthBearerClient) and b"Bearer t" in made.first()
 
 
-def test_the_extensions_of_a_token_from_elsewhere() -> None:
+def test_client_sends_extensions_with_a_fetched_token() -> None:
     settings = {OAUTH_JAAS: f"{OAUTH_MODULE} required clientSecret=hunter2 extension_cluster=c1;"}
     made = client_mechanism(settings, "external", "OAUTHBEARER", 0, lambda: Password("t"))
     assert made.first() == b"n,,\x01auth=Bearer t\x01cluster=c1\x01\x01"
@@ -146,7 +146,7 @@ def test_the_extensions_of_a_token_from_elsewhere() -> None:
     assert str(caught.value).startswith(OAUTH_JAAS) and "hunter2" not in str(caught.value)
 
 
-def test_the_bearer_token_of_a_broker_has_no_signature() -> None:
+def test_inter_broker_client_makes_an_unsecured_token() -> None:
     options = "unsecuredLoginStringClaim_sub=broker unsecuredLoginListClaim_scope='|a|b' unsecuredLoginExtension_x=y"
     made = client_mechanism(unsecured(options), "external", "OAUTHBEARER", 1_000_000)
     assert isinstance(made, OAuthBearerClient) and made.extensions == {"x": "y"}
@@ -159,7 +159,7 @@ def test_the_bearer_token_of_a_broker_has_no_signature() -> None:
 
 
 def unsecured(options: str, **changes: str) -> dict[str, str]:
-    """The settings of brokers that connect to each other by unsecured tokens."""
+    """Settings of brokers that connect to each other with unsecured tokens."""
     here = HERE + "oauthbearer."
     return {OAUTH_JAAS: f"{OAUTH_MODULE} required {options};", here + HANDLER: UNSECURED} | changes
 
@@ -186,7 +186,7 @@ SUB = "unsecuredLoginStringClaim_sub=broker"
         ),
     ],
 )
-def test_what_gives_a_broker_no_token_is_one_line(settings: dict[str, str], key: str, right: str) -> None:
+def test_setting_that_yields_no_broker_token_is_one_line(settings: dict[str, str], key: str, right: str) -> None:
     with pytest.raises(SaslSettingError) as caught:
         client_mechanism(settings, "external", "OAUTHBEARER", 0)
     text = str(caught.value)
@@ -194,7 +194,7 @@ def test_what_gives_a_broker_no_token_is_one_line(settings: dict[str, str], key:
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", "PLAIN"])
-def test_a_client_without_credentials(mechanism: str) -> None:
+def test_inter_broker_client_without_credentials_is_refused(mechanism: str) -> None:
     with pytest.raises(SaslSettingError):
         client_mechanism({PLAIN_JAAS: f"{LOGIN_MODULE} required username=x;"}, "external", mechanism, 0)
 

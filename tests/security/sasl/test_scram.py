@@ -1,4 +1,4 @@
-"""SCRAM by the vectors of RFC 7677, between both sides, and with messages of any kind."""
+"""SCRAM with the vectors of RFC 7677, between our client and server, and with arbitrary messages."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def server(
     return ScramServer(ScramStore(mechanism, users.get, **more), lambda: SERVER_NONCE)
 
 
-def test_the_vector_of_the_rfc() -> None:
+def test_server_follows_the_rfc_vector() -> None:
     made = server()
     assert made.evaluate(FIRST, 0) == (CHALLENGE, None)
     assert made.evaluate(FINAL, 0) == (SIGNATURE, Identity("user"))
 
 
-def test_a_nonce_with_the_client_s_own_before_it() -> None:
-    """As older versions of librdkafka send it (2.0.2 of Debian 12), and Kafka takes it; the proof is made with it."""
+def test_final_nonce_with_the_client_nonce_twice_is_accepted() -> None:
+    """Older versions of librdkafka send it (2.0.2 of Debian 12), and Kafka accepts it; the proof covers that nonce."""
     made = server()
     challenge = made.evaluate(FIRST, 0).token
     final = f"c=biws,r={CLIENT_NONCE}{CLIENT_NONCE}{SERVER_NONCE}"
@@ -66,7 +66,7 @@ def test_a_nonce_with_the_client_s_own_before_it() -> None:
     assert made.evaluate(f"{final},p={proof}".encode(), 0).identity == Identity("user")
 
 
-def test_the_vector_on_the_client_s_side() -> None:
+def test_client_follows_the_rfc_vector() -> None:
     client = ScramClient(SHA_256, "user", Password("pencil"), nonce=lambda: CLIENT_NONCE)
     assert client.first() == FIRST
     assert client.respond(CHALLENGE) == FINAL
@@ -74,7 +74,7 @@ def test_the_vector_on_the_client_s_side() -> None:
 
 
 def run(client: ScramClient, made: ScramServer) -> Identity | None:
-    """Both sides to the end."""
+    """Complete the exchange; the identity."""
     proof = client.respond(made.evaluate(client.first(), 0).token)
     assert proof is not None
     step = made.evaluate(proof, 0)
@@ -84,12 +84,12 @@ def run(client: ScramClient, made: ScramServer) -> Identity | None:
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)
 @pytest.mark.parametrize("user", ["alice", "a,=b", "=2C=3D"])
-def test_both_sides(mechanism: ScramMechanism, user: str) -> None:
+def test_our_client_authenticates_at_our_server(mechanism: ScramMechanism, user: str) -> None:
     users = {user: derive(mechanism, Password("ü&"), 5000)}
     assert run(ScramClient(mechanism, user, Password("ü&")), server(mechanism, users)) == Identity(user)
 
 
-def test_a_delegation_token_is_its_owner() -> None:
+def test_delegation_token_authenticates_its_owner() -> None:
     token = TokenCredential("alice", 99, derive(SHA_256, Password("hmac")))
     made = server(token=lambda token_id, now_ms: token if token_id == "id" else None)
     client = ScramClient(SHA_256, "id", Password("hmac"), token=True)
@@ -99,13 +99,13 @@ def test_a_delegation_token_is_its_owner() -> None:
 
 
 @pytest.mark.parametrize(("user", "password"), [("user", "pen"), ("nobody", "pencil"), ("nobody", "")])
-def test_wrong_user_and_wrong_password_are_the_same(user: str, password: str) -> None:
+def test_unknown_user_and_wrong_password_have_the_same_error(user: str, password: str) -> None:
     with pytest.raises(MechanismFailure) as caught:
         run(ScramClient(SHA_256, user, Password(password)), server())
     assert caught.value.told is None and caught.value.reason == "wrong user or password"
 
 
-def test_the_salt_of_an_unknown_user_is_like_any_and_stays() -> None:
+def test_salt_of_an_unknown_user_looks_real_and_is_stable() -> None:
     key = b"k" * 32
     salts = {
         server_first(server(decoy_key=lambda: key).evaluate(f"n,,n={name},r=x".encode(), 0).token).salt
@@ -116,8 +116,8 @@ def test_the_salt_of_an_unknown_user_is_like_any_and_stays() -> None:
     assert other not in salts
 
 
-def test_no_proof_fits_the_decoy() -> None:
-    """Not even one made of its zeros."""
+def test_no_proof_authenticates_an_unknown_user() -> None:
+    """Not even a proof of zeros."""
     made = server()
     challenge = made.evaluate(b"n,,n=no,r=x", 0).token
     for size in (0, 32):
@@ -134,12 +134,12 @@ def test_no_proof_fits_the_decoy() -> None:
      b"n,,n=us=er,r=x", b"n,a=,n=user,r=x", b"n,a=other,n=user,r=x", "n,,n=é,r=x".encode(), b"n,,n=user,r=x,1=y",
      b"n,,n=user", b"n,,r=x,n=user", b"n,,n=user,r=x\n\xff"],
 )  # fmt: skip
-def test_first_messages_that_are_refused(first: bytes) -> None:
+def test_malformed_first_message_is_refused(first: bytes) -> None:
     with pytest.raises(MechanismFailure):
         server().evaluate(first, 0)
 
 
-def test_extensions_are_read_over() -> None:
+def test_unknown_extensions_are_ignored() -> None:
     found = client_first(b"n,a=user,m=x,n=user,r=abc,tokenauth=TRUE,a=b=c")
     assert found.extensions == {"tokenauth": "TRUE", "a": "b=c"} and found.authzid == "user"
     assert found.bare == "m=x,n=user,r=abc,tokenauth=TRUE,a=b=c"
@@ -151,7 +151,7 @@ def test_extensions_are_read_over() -> None:
     [b"", FINAL[:-1], FINAL[:-5], FINAL.replace(b"r=", b"r=x"), FINAL.replace(b"p=", b"p=AAAA"),
      b"c=biws,r=x,p=", FINAL.replace(b"c=biws", b"c=biwsx"), FINAL.replace(b"p=d", b"p=e")],
 )  # fmt: skip
-def test_final_messages_that_are_refused(final: bytes) -> None:
+def test_invalid_final_message_is_refused(final: bytes) -> None:
     made = server()
     made.evaluate(FIRST, 0)
     with pytest.raises(MechanismFailure):
@@ -159,7 +159,7 @@ def test_final_messages_that_are_refused(final: bytes) -> None:
 
 
 @given(st.binary(max_size=80), st.binary(max_size=80))
-def test_any_messages_are_refused(first: bytes, final: bytes) -> None:
+def test_random_messages_are_refused(first: bytes, final: bytes) -> None:
     made = server()
     with pytest.raises(MechanismFailure):
         made.evaluate(first, 0)
@@ -171,7 +171,7 @@ def test_any_messages_are_refused(first: bytes, final: bytes) -> None:
 
 
 @given(st.sampled_from([FIRST, FINAL]), st.data())
-def test_damaged_messages_never_raise_anything_else(message: bytes, data: st.DataObject) -> None:
+def test_damaged_message_raises_only_a_mechanism_failure(message: bytes, data: st.DataObject) -> None:
     made = server()
     at = data.draw(st.integers(0, len(message) - 1))
     damaged = message[:at] + data.draw(st.binary(max_size=3)) + message[at + 1 :]
@@ -183,7 +183,7 @@ def test_damaged_messages_never_raise_anything_else(message: bytes, data: st.Dat
         pass
 
 
-def test_few_iterations_are_refused() -> None:
+def test_credential_with_too_few_iterations_is_refused() -> None:
     with pytest.raises(MechanismFailure, match="4096"):
         server(users={"user": derive(SHA_256, Password("x"), 4095)}).evaluate(FIRST, 0)
 
@@ -196,7 +196,7 @@ def test_few_iterations_are_refused() -> None:
     [b"", b"r=other,s=AAAA,i=4096", CHALLENGE.replace(b"4096", b"4095"), CHALLENGE.replace(b"4096", b"99999999"),
      CHALLENGE.replace(b"4096", b"0"), CHALLENGE.replace(b"s=W", b"s=!"), SIGNATURE],
 )  # fmt: skip
-def test_challenges_that_are_refused(challenge: bytes) -> None:
+def test_client_refuses_an_invalid_challenge(challenge: bytes) -> None:
     client = ScramClient(SHA_256, "user", Password("pencil"), nonce=lambda: CLIENT_NONCE)
     client.first()
     with pytest.raises(MechanismFailure):
@@ -204,7 +204,7 @@ def test_challenges_that_are_refused(challenge: bytes) -> None:
 
 
 @pytest.mark.parametrize("signature", [b"", b"v=AAAA", b"e=no", CHALLENGE, b"v="])
-def test_a_server_that_does_not_know_the_password(signature: bytes) -> None:
+def test_client_refuses_a_server_that_does_not_know_the_password(signature: bytes) -> None:
     client = ScramClient(SHA_256, "user", Password("pencil"), nonce=lambda: CLIENT_NONCE)
     client.first()
     client.respond(CHALLENGE)
@@ -213,7 +213,7 @@ def test_a_server_that_does_not_know_the_password(signature: bytes) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_answer_of_a_server(data: bytes) -> None:
+def test_any_server_message_is_parsed_or_refused(data: bytes) -> None:
     for parse in (server_first, server_signature):
         try:
             parse(data)
@@ -224,7 +224,7 @@ def test_any_answer_of_a_server(data: bytes) -> None:
 # -- credentials
 
 
-def test_the_form_in_zookeeper() -> None:
+def test_credential_has_kafkas_form() -> None:
     made = ScramCredential(b"salt", b"stored", b"server", 4096)
     text = "salt=c2FsdA==,stored_key=c3RvcmVk,server_key=c2VydmVy,iterations=4096"
     assert format_credential(made) == text and parse_credential(text) == made
@@ -236,13 +236,13 @@ def test_the_form_in_zookeeper() -> None:
     "text", ["", "salt=c2FsdA==", "salt=!,stored_key=,server_key=,iterations=1", "a=b,c=d,e=f,g=h",
              "salt=,stored_key=,server_key=,iterations=x"]
 )  # fmt: skip
-def test_another_form_is_refused(text: str) -> None:
+def test_malformed_credential_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a SCRAM credential must have"):
         parse_credential(text)
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_a_credential_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     for given_text in (text, f"salt={text},stored_key=AAAA,server_key=AAAA,iterations={text}"):
         try:
             parse_credential(given_text)
@@ -251,7 +251,7 @@ def test_any_text_is_a_credential_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)
-def test_a_salted_password_is_enough(mechanism: ScramMechanism) -> None:
+def test_credential_from_a_salted_password_equals_the_derived_one(mechanism: ScramMechanism) -> None:
     salt = new_salt()
     made = credential(mechanism, salt, salted(mechanism, Password("x"), salt, 4096), 4096)
     assert made == derive(mechanism, Password("x"), 4096, salt) and len(made.stored_key) == mechanism.size

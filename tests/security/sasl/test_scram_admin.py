@@ -1,4 +1,4 @@
-"""KIP-554's requests as functions."""
+"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554) as functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def upsert(
     return Upsertion(user, mechanism, iterations, salt, password)
 
 
-def test_all_users_with_credentials() -> None:
+def test_describe_without_names_lists_all_users_with_credentials() -> None:
     everybody = [
         Described("alice", credentials=((1, 4096), (2, 8192))),
         Described("bob", credentials=((2, 4096),)),
@@ -28,7 +28,7 @@ def test_all_users_with_credentials() -> None:
     assert describe(None, KNOWN) == describe([], KNOWN) == everybody
 
 
-def test_named_users_in_their_order() -> None:
+def test_describe_answers_named_users_in_their_order() -> None:
     found = describe(["bob", "nobody", "", "alice", "alice", "quota-only"], KNOWN)
     assert [(each.user, each.error) for each in found] == [
         ("bob", Error.NONE), ("nobody", Error.RESOURCE_NOT_FOUND), ("", Error.RESOURCE_NOT_FOUND),
@@ -37,14 +37,14 @@ def test_named_users_in_their_order() -> None:
     assert found[3].credentials == () and all(each.text for each in found[1:])
 
 
-def test_an_upsertion_is_what_the_password_gives() -> None:
+def test_upsertion_equals_the_credential_of_the_password() -> None:
     password = salted(SHA_256, Password("x"), b"salt", 5000)
     results, changes = alter([], [upsert("new", 1, 5000, b"salt", password)], KNOWN)
     assert results == [("new", Error.NONE, "")]
     assert changes == {"new": {SHA_256: derive(SHA_256, Password("x"), 5000, b"salt")}}
 
 
-def test_deletions_and_upsertions_of_one_user() -> None:
+def test_deletion_and_upsertion_of_one_user_are_both_applied() -> None:
     results, changes = alter([Deletion("alice", 2)], [upsert("alice", 1)], KNOWN)
     assert results == [("alice", Error.NONE, "")]
     assert changes["alice"][SHA_512] is None and changes["alice"][SHA_256] is not None
@@ -68,7 +68,7 @@ def test_deletions_and_upsertions_of_one_user() -> None:
         ([Deletion("bob", 1)], [upsert("bob", 2)], Error.RESOURCE_NOT_FOUND),
     ],
 )
-def test_a_bad_alteration_refuses_all_of_its_user_alone(
+def test_invalid_alteration_refuses_all_changes_of_that_user_only(
     deletions: list[Deletion], upsertions: list[Upsertion], error: Error
 ) -> None:
     results, changes = alter(deletions, [*upsertions, upsert("carol")], KNOWN)
@@ -76,7 +76,7 @@ def test_a_bad_alteration_refuses_all_of_its_user_alone(
     assert set(changes) == {"carol"} and results[0].text
 
 
-def test_the_bounds_of_iterations() -> None:
+def test_smallest_and_largest_iteration_counts_are_accepted() -> None:
     results, _ = alter([], [upsert("a", iterations=4096), upsert("b", iterations=16384)], {})
     assert not any(result.error for result in results)
 

@@ -1,4 +1,4 @@
-"""What a client sends for a bearer token, and what it reads from the answer."""
+"""The request of a client for a bearer token, and the fields that it reads from the answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def answer(token: Any) -> bytes:
     return json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 9}).encode()
 
 
-def test_the_request_is_kafka_s() -> None:
+def test_request_is_that_of_kafka() -> None:
     found = made()
     assert found.headers["Authorization"] == "Basic " + base64.b64encode(b"me:a:b%&=").decode()
     assert parse_qs((found.body or b"").decode()) == {"grant_type": ["client_credentials"], "scope": ["one two"]}
@@ -35,25 +35,25 @@ def test_the_request_is_kafka_s() -> None:
     assert "a:b%" not in repr(found)
 
 
-def test_a_file_is_only_read() -> None:
+def test_token_in_a_file_needs_no_request() -> None:
     found, token = made("", "file:/token"), signed(CLAIMS)
     assert found.body is None and found.headers == {}
     assert found.login_token(f" {token}\n".encode()).text.value == token
 
 
 @pytest.mark.parametrize("options", ["", "clientId=c", "clientSecret=s", "clientId=' ' clientSecret=s"])
-def test_a_client_has_a_name_and_a_secret(options: str) -> None:
+def test_client_without_id_or_secret_is_refused(options: str) -> None:
     with pytest.raises(JaasError, match="must have clientId and clientSecret"):
         made(options)
 
 
 @pytest.mark.parametrize("url", ["", "issuer/token", "ftp://issuer/token"])
-def test_other_urls(url: str) -> None:
+def test_unsupported_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="must be the file:, https: or http: URL"):
         made(url=url)
 
 
-def test_the_claims_are_read() -> None:
+def test_claims_of_the_token_are_read() -> None:
     token = signed(CLAIMS)
     found = made().login_token(answer(f" {token} "))
     assert (found.text.value, found.name) == (token, "alice")
@@ -71,20 +71,20 @@ def test_the_claims_are_read() -> None:
         {"scope": ["a", "a"]}, {"scope": [" "]}, {"scope": [1]},
     ],
 )  # fmt: skip
-def test_claims_that_kafka_refuses(claims: dict[str, Any]) -> None:
+def test_claims_that_kafka_refuses_are_refused(claims: dict[str, Any]) -> None:
     with pytest.raises(TokenRefused):
         made().login_token(answer(signed(CLAIMS | claims)))
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, answer(None), answer(" "), answer([1])])
-def test_an_answer_without_a_token(body: bytes) -> None:
+def test_answer_without_a_token_is_refused(body: bytes) -> None:
     with pytest.raises(TokenRefused, match="no access_token"):
         made().login_token(body)
 
 
 @pytest.mark.parametrize("token", ["secret", "a.b", "a.b.c.d", "a..c", "a.b\x01auth=x.c", "é.b.c", "a.b.", "a.!.c"])
-def test_what_is_no_token(token: str) -> None:
-    """A token is sent between other fields: it must not have what ends one."""
+def test_malformed_token_is_refused_and_not_shown(token: str) -> None:
+    """A token is sent between other fields, so it must not contain a delimiter."""
     with pytest.raises(TokenRefused) as caught:
         made().login_token(answer(token))
     assert token not in caught.value.reason
@@ -97,5 +97,5 @@ def test_what_is_no_token(token: str) -> None:
         (b'{"error": "a\\nb"}', ""), (b'{"error": 1}', ""), (b"{}", ""), (b"", ""), (b"<html>", ""),
     ],
 )  # fmt: skip
-def test_the_code_of_a_refusal(body: bytes, code: str) -> None:
+def test_refusal_yields_only_a_plain_error_code(body: bytes, code: str) -> None:
     assert refusal(body) == code

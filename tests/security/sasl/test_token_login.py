@@ -1,4 +1,4 @@
-"""When a client fetches its next bearer token: Kafka's sasl.login.refresh.* and sasl.login.retry.backoff.*."""
+"""The time at which a client fetches its next bearer token: sasl.login.refresh.* and sasl.login.retry.backoff.*."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def token(lives_ms: int, age_ms: int = 0, text: str = "t") -> LoginToken:
 
 
 def due(found: LoginToken, part: float = 0.0) -> int:
-    """Minutes until it is fetched again, by the defaults."""
+    """Minutes until the next fetch, with the default settings."""
     return (RefreshWindow(part=lambda: part).due_ms(found, NOW) - NOW) // MINUTE
 
 
-def test_the_window_is_kafka_s() -> None:
+def test_refresh_window_is_that_of_kafka() -> None:
     assert due(token(100 * MINUTE)) == 80
     assert due(token(100 * MINUTE), 1.0) == 85
-    assert due(token(50 * MINUTE, age_ms=50 * MINUTE)) == 30, "of the whole life"
-    assert due(token(10 * MINUTE)) == 5, "the buffer before the end"
-    assert due(token(10 * MINUTE, age_ms=90 * MINUTE)) == 1, "not at once again"
-    assert due(token(5 * MINUTE)) == 4, "too short a life for the pauses"
-    assert due(LoginToken(Password("t"), "b", NOW + 100 * MINUTE, None)) == 80, "without iat it begins now"
+    assert due(token(50 * MINUTE, age_ms=50 * MINUTE)) == 30, "80 % of the whole lifetime"
+    assert due(token(10 * MINUTE)) == 5, "the buffer before the expiry"
+    assert due(token(10 * MINUTE, age_ms=90 * MINUTE)) == 1, "not before the minimum period"
+    assert due(token(5 * MINUTE)) == 4, "the lifetime is too short for buffer and minimum period"
+    assert due(LoginToken(Password("t"), "b", NOW + 100 * MINUTE, None)) == 80, "without iat the lifetime begins now"
 
 
-def test_the_next_token_follows() -> None:
+def test_next_token_is_due_before_the_expiry_and_replaces_the_first() -> None:
     login = TokenLogin(RefreshWindow(part=lambda: 0.0))
     assert login.due(NOW) and login.token(NOW) is None
     login.store(token(100 * MINUTE), NOW)
@@ -42,7 +42,7 @@ def test_the_next_token_follows() -> None:
     assert login.token(NOW + 100 * MINUTE) == Password("next")
 
 
-def test_a_token_ends() -> None:
+def test_expired_token_is_not_used() -> None:
     login = TokenLogin(RefreshWindow())
     login.store(token(MINUTE), NOW)
     assert login.token(NOW + MINUTE) is None
@@ -50,7 +50,7 @@ def test_a_token_ends() -> None:
         login.store(token(MINUTE), NOW + MINUTE)
 
 
-def test_a_failure_is_retried_later_and_later() -> None:
+def test_failed_fetch_is_retried_with_a_back_off() -> None:
     login = TokenLogin(RefreshWindow(), 100, 1000)
     pauses = []
     for _ in range(6):

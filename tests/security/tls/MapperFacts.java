@@ -5,7 +5,7 @@ import java.util.Base64;
 import javax.security.auth.x500.X500Principal;
 import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
 
-/** A line of input is `rules name` or `- der`, each in base64; a line of output the principal's or Java's name. */
+/** A line of input is `rules name` or `- der`, each in base64; a line of output is the principal or Java's form of the name. */
 public class MapperFacts {
     public static void main(String[] args) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

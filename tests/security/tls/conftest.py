@@ -1,4 +1,4 @@
-"""A CA and what it signed, made once, and settings that use them."""
+"""A CA and certificates that it signed, made once, and settings that use them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def alice(ca: Pair) -> Pair:
 
 
 def inline(pair: Pair, ca: Pair) -> dict[str, Any]:
-    """The settings that have all of it in them."""
+    """Settings with the key, the chain and the trusted certificate as values."""
     return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.key": pair.key_pem.decode(),
@@ -47,7 +47,7 @@ def inline(pair: Pair, ca: Pair) -> dict[str, Any]:
 
 
 def private(path: Path, content: bytes) -> str:
-    """A file that only its owner reads, replaced as a whole."""
+    """Replace a file atomically by one that only its owner can read; returns its path."""
     new = path.with_name(f"{path.name}.new")
     new.touch(0o600)
     new.write_bytes(content)
@@ -56,7 +56,7 @@ def private(path: Path, content: bytes) -> str:
 
 
 def certificates_in(folder: Path) -> tuple[str, str]:
-    """The files of a broker's key and certificate, and of its CA's certificate, valid now."""
+    """Paths of a key store and a trust store of a broker, with certificates that are valid now."""
     now = datetime.datetime.now(datetime.UTC)
     made = certificates.new_ca(now)
     broker = certificates.issue(made, "localhost", ["localhost", "127.0.0.1"], now, 90)
@@ -66,7 +66,7 @@ def certificates_in(folder: Path) -> tuple[str, str]:
 
 @pytest.fixture
 def given(server: Pair, ca: Pair) -> Given:
-    """Settings of a listener that works, with changes; None takes one away."""
+    """Valid settings of a listener, with changes; None removes a setting."""
 
     def settings(**changes: Any) -> TlsSettings:
         texts = inline(server, ca) | {f"ssl.{name.replace('_', '.')}": value for name, value in changes.items()}
@@ -77,7 +77,7 @@ def given(server: Pair, ca: Pair) -> Given:
 
 @pytest.fixture
 def in_files(server: Pair, ca: Pair, tmp_path: Path) -> dict[str, Any]:
-    """The texts of settings with a key store and a trust store in files."""
+    """Settings with a key store and a trust store in files."""
     return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": private(tmp_path / "server.pem", server.key_pem + server.certificate_pem),

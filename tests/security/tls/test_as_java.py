@@ -1,4 +1,4 @@
-"""Principals of certificates as Kafka's SslPrincipalMapper and Java's X500Principal make them."""
+"""Compares principals of certificates with Kafka's SslPrincipalMapper and Java's X500Principal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ RULES = [
     "RULE:.*CN=(.{1,3}).*/a\\/b$1/,DEFAULT",
     "RULE:[^a]*/$0/L,RULE:.*/other/",
 ]
-# What Python's regular expressions do not have is refused at the start.
+# The start refuses syntax that Python's regular expressions do not have.
 REFUSED = {rule for rule in RULES if "&&" in rule or "\\p{" in rule}
 NAMES = [
     "CN=Duke,OU=ServiceUsers,O=Org,C=US",
@@ -88,7 +88,7 @@ OIDS = {
 
 
 def asked(lines: list[str]) -> list[str | None]:
-    """What Java answers; None for an exception."""
+    """The answers of Java; None for an exception."""
     done = java.run("3.9.1", FACTS, input=("\n".join(lines) + "\n").encode())
     answers = done.stdout.decode().splitlines()
     assert len(answers) == len(lines)
@@ -133,7 +133,7 @@ def names() -> list[bytes]:
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_rules_map_as_kafkas() -> None:
+def test_mapped_principals_equal_kafkas() -> None:
     pairs = list(itertools.product(RULES, NAMES))
     theirs = asked([f"{encoded(rules)} {encoded(name)}" for rules, name in pairs])
     different = [
@@ -146,7 +146,7 @@ def test_rules_map_as_kafkas() -> None:
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_names_are_written_as_javas() -> None:
+def test_distinguished_names_equal_javas() -> None:
     known = names()
     theirs = asked([f"- {base64.b64encode(name).decode()}" for name in known])
     ours = [distinguished_names.text(name) for name in known]

@@ -1,4 +1,4 @@
-"""Each fault is one line that names the setting, before anything listens."""
+"""Each fault in TLS settings is one line that names the setting, before the broker listens."""
 
 from __future__ import annotations
 
@@ -60,28 +60,28 @@ def refused(settings: Any, now: float = NOW_S, **options: Any) -> str:
         ({"keystore_key": None, "keystore_certificate_chain": None}, "ssl.keystore.location: must be set: a listener"),
     ],
 )
-def test_settings_that_do_not_go_together(given: Given, changes: dict[str, Any], line: str) -> None:
+def test_inconsistent_settings_are_refused(given: Given, changes: dict[str, Any], line: str) -> None:
     assert refused(given(**changes)).startswith(line)
 
 
-def test_a_certificate_that_expired_or_is_not_valid_yet(given: Given) -> None:
+def test_expired_or_not_yet_valid_certificate_is_refused(given: Given) -> None:
     chain = "ssl.keystore.certificate.chain: CN=broker1"
     assert refused(given(), NOW_S + 91 * DAY_S).startswith(f"{chain} expired on 2027-02-25 00:00 UTC: renew it")
     assert refused(given(), NOW_S - DAY_S).startswith(f"{chain} is not valid before 2026-11-26 23:00 UTC")
 
 
-def test_a_trust_store_of_which_all_expired(given: Given, server: Pair) -> None:
+def test_trust_store_with_only_expired_certificates_is_refused(given: Given, server: Pair) -> None:
     old = certificates.new_ca(NOW - datetime.timedelta(days=4000))
     line = refused(given(truststore_certificates=old.certificate_pem.decode()))
     assert line.startswith("ssl.truststore.certificates: CN=Odradek CA expired on")
 
 
-def test_a_key_of_another_certificate(given: Given, alice: Pair) -> None:
+def test_key_of_another_certificate_is_refused(given: Given, alice: Pair) -> None:
     line = refused(given(keystore_key=alice.key_pem.decode()))
     assert line.startswith("ssl.keystore.certificate.chain: the certificate of CN=broker1 is not that of the key in")
 
 
-def test_a_chain_with_a_gap(given: Given, server: Pair, alice: Pair) -> None:
+def test_incomplete_chain_is_refused(given: Given, server: Pair, alice: Pair) -> None:
     chain = (server.certificate_pem + alice.certificate_pem).decode()
     assert "the chain is not complete: CN=broker1 must be followed by its issuer CN=Odradek CA" in refused(
         given(keystore_certificate_chain=chain)
@@ -92,7 +92,7 @@ def encrypted(pair: Pair) -> bytes:
     return pair.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
 
 
-def test_the_password_of_a_key(given: Given, server: Pair) -> None:
+def test_missing_or_wrong_key_password_is_refused(given: Given, server: Pair) -> None:
     key = encrypted(server).decode()
     assert listener.load(given(keystore_key=key, key_password="secret"), NOW_S)
     assert refused(given(keystore_key=key)).startswith("ssl.key.password: must be set")
@@ -100,7 +100,7 @@ def test_the_password_of_a_key(given: Given, server: Pair) -> None:
     assert line == "ssl.key.password: does not open the key of ssl.keystore.key"
 
 
-def test_a_file_that_is_not_there_or_not_readable(in_files: dict[str, Any]) -> None:
+def test_missing_or_unreadable_file_is_refused(in_files: dict[str, Any]) -> None:
     settings = listener_settings(in_files)
 
     def forbidden(path: str) -> bytes:
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_there_or_not_readable(in_files: dict[str, Any]) -> N
     assert refused(settings) == f"ssl.truststore.location: {settings.truststore_location} does not exist"
 
 
-def test_a_key_file_that_everybody_reads(in_files: dict[str, Any]) -> None:
+def test_key_file_readable_by_all_users_is_refused(in_files: dict[str, Any]) -> None:
     path = in_files["ssl.keystore.location"]
     Path(path).chmod(0o644)
     line = f"ssl.keystore.location: the key in {path} can be read by all users: run `chmod o-rwx {path}`"
@@ -121,7 +121,7 @@ def test_a_key_file_that_everybody_reads(in_files: dict[str, Any]) -> None:
     assert listener.load(listener_settings(in_files), NOW_S)
 
 
-def test_the_type_of_a_file(in_files: dict[str, Any], tmp_path: Path) -> None:
+def test_wrong_store_type_is_refused_with_the_remedy(in_files: dict[str, Any], tmp_path: Path) -> None:
     more = {"ssl.keystore.type": "JKS", "ssl.keystore.password": "x"}
     assert refused(listener_settings(in_files | more)).endswith("is a PEM file: set ssl.keystore.type=PEM")
     more["ssl.keystore.location"] = private(tmp_path / "s.jks", b"\xfe\xed\xfe\xed\0\0\0\2")
@@ -130,7 +130,9 @@ def test_the_type_of_a_file(in_files: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
-def test_pkcs12(in_files: dict[str, Any], server: Pair, ca: Pair, tmp_path: Path, kind: str) -> None:
+def test_pkcs12_key_store_needs_its_password(
+    in_files: dict[str, Any], server: Pair, ca: Pair, tmp_path: Path, kind: str
+) -> None:
     """JKS is Kafka's default, and Java reads PKCS12 under that name too."""
     data = pkcs12.serialize_key_and_certificates(
         b"kafka", server.key, server.certificate, [ca.certificate], BestAvailableEncryption(b"secret")
@@ -153,7 +155,7 @@ def test_brokers_must_trust_each_other(given: Given) -> None:
     assert listener.load(given(client_auth="required"), NOW_S, inter_broker=True)
 
 
-def test_days_and_warnings(given: Given, ca: Pair, server: Pair) -> None:
+def test_expiring_certificate_and_missing_issuer_are_warnings(given: Given, ca: Pair, server: Pair) -> None:
     assert listener.load(given(), NOW_S).warnings == ()
     later = listener.load(given(), NOW_S + 80 * DAY_S)
     assert round(later.days_to_expiry(NOW_S + 80 * DAY_S)) == 10
@@ -164,7 +166,7 @@ def test_days_and_warnings(given: Given, ca: Pair, server: Pair) -> None:
 
 
 def test_pem_in_one_line(given: Given, server: Pair, ca: Pair) -> None:
-    """As it stands in a line of server.properties."""
+    """A line of server.properties has spaces in place of newlines."""
     texts = {
         "keystore_key": server.key_pem.decode().replace("\n", " "),
         "keystore_certificate_chain": "Bag: x\n" + (server.certificate_pem + ca.certificate_pem).decode().strip(),

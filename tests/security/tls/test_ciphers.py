@@ -1,4 +1,4 @@
-"""Names of cipher suites."""
+"""Java's and OpenSSL's names of cipher suites."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_CERTIFICATES = ("PSK", "SRP", "ANON", "NULL")
 
 @pytest.mark.live
 @pytest.mark.needs("openssl")
-def test_names_are_openssls_own() -> None:
+def test_names_equal_openssls() -> None:
     done = subprocess.run(
         ["openssl", "ciphers", "-V", "-stdname", "ALL:COMPLEMENTOFALL"], capture_output=True, check=True
     )
@@ -27,10 +27,10 @@ def test_names_are_openssls_own() -> None:
 @pytest.mark.parametrize(
     "name", ["", "TLS_DH_anon_WITH_AES_128_CBC_SHA", "TLS_RSA_WITH_NULL_SHA", "ECDHE-RSA-AES128-SHA"]
 )
-def test_what_is_no_suite_to_use(name: str) -> None:
+def test_insecure_or_unknown_suite_is_refused(name: str) -> None:
     assert not ciphers.is_known(name)
 
 
 @pytest.mark.parametrize("prefix", ["TLS", "SSL"])
-def test_java_has_two_prefixes(prefix: str) -> None:
+def test_tls_and_ssl_prefixes_name_the_same_suite(prefix: str) -> None:
     assert ciphers.openssl_name(f"{prefix}_RSA_WITH_AES_128_CBC_SHA") == "AES128-SHA"

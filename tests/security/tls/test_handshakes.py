@@ -1,4 +1,4 @@
-"""Handshakes in memory: versions, suites, certificates of clients, names, and peers that are slow or speak no TLS."""
+"""Handshakes in memory: versions, suites, client certificates, host names, and peers that are slow or speak no TLS."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ECDHE = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
 
 
 class Wire:
-    """A client and a server of TLS on memory."""
+    """A TLS client and a TLS server connected in memory."""
 
     def __init__(self, client: ssl.SSLContext, server: ssl.SSLContext, name: str | None = None) -> None:
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -31,7 +31,7 @@ class Wire:
         self.sides = [Handshake(self.client, 1), Handshake(self.server, 1)]
 
     def run(self) -> list[str]:
-        """Why each side failed; empty when it did not."""
+        """The failure of each side; empty for a success."""
         for _ in range(10):
             for side in self.sides:
                 side.step(0)
@@ -60,7 +60,9 @@ def load(settings: TlsSettings) -> listener.TlsListener:
         ({"cipher_suites": f"{ECDHE},TLS_CHACHA20_POLY1305_SHA256"}, "TLSv1.3", "TLS_CHACHA20_POLY1305_SHA256"),
     ],
 )
-def test_versions_and_suites(given: Given, ca: Pair, changes: dict[str, Any], version: str, suite: str | None) -> None:
+def test_settings_select_version_and_suite(
+    given: Given, ca: Pair, changes: dict[str, Any], version: str, suite: str | None
+) -> None:
     wire = Wire(client(ca), load(given(**changes)).server, "broker1")
     assert wire.run() == ["", ""]
     assert wire.server.version() == version
@@ -73,19 +75,19 @@ def test_a_client_uses_no_version_above_the_protocol(given: Given, ca: Pair) -> 
     assert wire.run() == ["", ""] and wire.server.version() == "TLSv1.2"
 
 
-def test_no_version_in_common(given: Given, ca: Pair) -> None:
+def test_handshake_without_a_common_version_fails(given: Given, ca: Pair) -> None:
     theirs = client(ca, enabled_protocols="TLSv1.2")
     ours = load(given(enabled_protocols="TLSv1.3")).server
     assert Wire(theirs, ours, "broker1").run()[1] == "the peer's versions of TLS are not in ssl.enabled.protocols"
 
 
 @pytest.mark.parametrize(("name", "works"), [("broker1", True), ("10.0.0.1", True), ("broker2", False)])
-def test_the_name_of_the_server(given: Given, ca: Pair, name: str, works: bool) -> None:
+def test_client_verifies_the_server_name(given: Given, ca: Pair, name: str, works: bool) -> None:
     assert (Wire(client(ca), load(given()).server, name).run()[0] == "") == works
     assert Wire(client(ca, endpoint_identification_algorithm=""), load(given()).server, name).run()[0] == ""
 
 
-def test_certificates_of_clients(given: Given, ca: Pair, alice: Pair) -> None:
+def test_ssl_client_auth_decides_the_principal(given: Given, ca: Pair, alice: Pair) -> None:
     required, requested, none = (load(given(client_auth=auth)) for auth in ("required", "requested", "none"))
     assert Wire(client(ca), required.server, "broker1").run()[1] == (
         "the peer sent no certificate, but ssl.client.auth=required"
@@ -101,7 +103,7 @@ def test_certificates_of_clients(given: Given, ca: Pair, alice: Pair) -> None:
         assert str(server.mapper.principal(wire.server.getpeercert(True))) == name
 
 
-def test_a_client_of_another_ca(given: Given, ca: Pair) -> None:
+def test_client_certificate_of_another_ca_is_refused(given: Given, ca: Pair) -> None:
     other = certificates.new_ca(NOW, "Another CA")
     mallory = certificates.issue(other, "alice", [], NOW, 9)
     for auth in ("required", "requested"):
@@ -109,7 +111,7 @@ def test_a_client_of_another_ca(given: Given, ca: Pair) -> None:
         assert failure.startswith("the peer's certificate is refused: ")
 
 
-def test_both_cas_while_the_trust_file_has_both(given: Given, ca: Pair, alice: Pair) -> None:
+def test_clients_of_every_trusted_ca_are_accepted(given: Given, ca: Pair, alice: Pair) -> None:
     other = certificates.new_ca(NOW, "Another CA")
     bob = certificates.issue(other, "bob", [], NOW, 9)
     both = (ca.certificate_pem + other.certificate_pem).decode()
@@ -122,7 +124,7 @@ def test_a_certificate_in_the_trust_store_needs_no_root(given: Given, ca: Pair, 
     assert Wire(client(ca, alice), server, "broker1").run() == ["", ""]
 
 
-def test_a_slow_peer_is_given_up(given: Given) -> None:
+def test_slow_peer_fails_at_the_deadline(given: Given) -> None:
     handshake = Handshake(load(given()).server.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True), 5.0)
     assert handshake.step(4.9) is Progress.WANTS_READ
     assert handshake.step(5.0) is Progress.FAILED and handshake.failure == "the peer was too slow"
@@ -138,7 +140,7 @@ def test_a_slow_peer_is_given_up(given: Given) -> None:
         (b"\x16\3\1\0\5\1\0\0\1\0", None),
     ],
 )
-def test_a_peer_that_speaks_no_tls(given: Given, sent: bytes, failure: str | None) -> None:
+def test_peer_that_speaks_no_tls_is_named(given: Given, sent: bytes, failure: str | None) -> None:
     incoming = ssl.MemoryBIO()
     incoming.write(sent)
     incoming.write_eof()
@@ -148,7 +150,7 @@ def test_a_peer_that_speaks_no_tls(given: Given, sent: bytes, failure: str | Non
     assert failure in (None, handshake.failure)
 
 
-def test_records_are_read_into_a_buffer(given: Given, ca: Pair) -> None:
+def test_large_write_is_read_into_a_buffer(given: Given, ca: Pair) -> None:
     wire = Wire(client(ca), load(given()).server, "broker1")
     wire.run()
     sent = memoryview(os.urandom(1 << 20))
@@ -160,8 +162,8 @@ def test_records_are_read_into_a_buffer(given: Given, ca: Pair) -> None:
     assert received == sent
 
 
-def test_a_key_is_in_no_file(given: Given, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It is in memory that nobody else has, and only while it is loaded."""
+def test_key_is_written_to_no_file(given: Given, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The key is in a private memory file, and only while it is loaded."""
     monkeypatch.chdir(tmp_path)
     before = set(os.listdir("/proc/self/fd"))
     with contexts.memory_file(b"key") as path:

@@ -1,4 +1,4 @@
-"""Which setting counts for a listener."""
+"""The settings that apply to a listener."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 from odradek.security.tls.settings import TlsError, listener_settings
 
 
-def test_the_setting_of_the_listener_comes_first() -> None:
+def test_listener_setting_overrides_the_general_one() -> None:
     texts = {"ssl.keystore.type": "PEM", "listener.name.internal.ssl.keystore.type": "PKCS12"}
     assert listener_settings(texts, "INTERNAL").keystore_type == "PKCS12"
     assert listener_settings(texts, "EXTERNAL").keystore_type == "PEM"
     assert listener_settings(texts).keystore_type == "PEM"
 
 
-def test_an_error_names_the_setting_as_it_is_written() -> None:
+def test_key_is_named_as_it_is_written() -> None:
     texts = {"ssl.protocol": "TLSv1.2", "listener.name.internal.ssl.keystore.type": "PKCS12"}
     settings = listener_settings(texts, "INTERNAL")
     assert settings.key("ssl.keystore.type") == "listener.name.internal.ssl.keystore.type"
@@ -28,14 +28,14 @@ def test_defaults_are_kafkas() -> None:
     assert settings.keystore_location is None and settings.cipher_suites == ()
 
 
-def test_values_may_be_typed_or_text() -> None:
+def test_values_may_be_typed_or_strings() -> None:
     assert listener_settings({"ssl.cipher.suites": " a , b "}).cipher_suites == ("a", "b")
     assert listener_settings({"ssl.cipher.suites": ["a", "b"]}).cipher_suites == ("a", "b")
     assert listener_settings({"ssl.allow.dn.changes": True}).allow_dn_changes
     assert not listener_settings({"ssl.allow.dn.changes": "false"}).allow_dn_changes
 
 
-def test_client_auth_is_one_of_three() -> None:
+def test_unknown_client_auth_is_refused() -> None:
     with pytest.raises(TlsError, match=r"^listener.name.x.ssl.client.auth: must be one of none, requested, required"):
         listener_settings({"listener.name.x.ssl.client.auth": "yes"}, "X")
 

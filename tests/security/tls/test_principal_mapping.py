@@ -1,4 +1,4 @@
-"""Rules and names without Java: a few that test_as_java.py has too, and what is refused."""
+"""Mapping rules and names without Java: some of test_as_java.py, and refused rules."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from odradek.security.tls.principal_mapping import MappingError, NoMatchingRule,
         ("RULE:CN=(?<who>\\w+)/${who}/", "CN=a", "a"),
     ],
 )
-def test_the_first_rule_that_matches(rules: str | None, name: str, principal: str) -> None:
+def test_first_matching_rule_applies(rules: str | None, name: str, principal: str) -> None:
     assert PrincipalMapper(rules).name(name) == principal
 
 
-def test_no_rule() -> None:
+def test_name_without_a_matching_rule_is_an_error() -> None:
     with pytest.raises(NoMatchingRule, match=r"no rule of ssl.principal.mapping.rules is about O=x"):
         PrincipalMapper("RULE:CN=.*/x/").name("O=x")
 
@@ -32,12 +32,12 @@ def test_no_rule() -> None:
 @pytest.mark.parametrize(
     "rule", ["RULE:[a&&b]/x/", "RULE:\\p{L}/x/", "RULE:(/x/", "RULE:a/$1/", "RULE:a/$/", "DEFAULT/L"]
 )
-def test_rules_that_cannot_work_are_refused_at_the_start(rule: str) -> None:
+def test_invalid_rule_is_refused_at_the_start(rule: str) -> None:
     with pytest.raises(MappingError):
         PrincipalMapper(rule)
 
 
-def test_the_subject_of_a_certificate(server: Pair) -> None:
+def test_subject_is_read_and_a_truncated_certificate_is_refused(server: Pair) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding
 
     der = server.certificate.public_bytes(Encoding.DER)

@@ -1,4 +1,4 @@
-"""Certificates are replaced while a listener runs, or the old one stays."""
+"""A certificate is replaced while a listener runs; an invalid one leaves the old one in force."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make(in_files: dict[str, Any]) -> Make:
 
 
 def polled(reloader: Reloader, times: int = 2) -> list[Any]:
-    """What comes of some polls, without those that see nothing new."""
+    """The outcomes of some polls, without polls that find no change."""
     settings = reloader.listener.settings
     return [found for _ in range(times) if (found := reloader.poll(NOW_S, stats_of(settings)))]
 
@@ -52,7 +52,7 @@ def test_a_new_file_is_loaded_once(make: Make, ca: Pair) -> None:
     assert reloader.listener.keys.chain[0] == new.certificate
 
 
-def test_a_file_that_is_being_written_is_left_alone(make: Make, ca: Pair) -> None:
+def test_file_is_loaded_only_once_it_stops_changing(make: Make, ca: Pair) -> None:
     reloader = make()
     path = Path(reloader.listener.settings.keystore_location or "")
     new = certificates.issue(ca, "broker1", HOSTS, NOW, 9)
@@ -62,7 +62,7 @@ def test_a_file_that_is_being_written_is_left_alone(make: Make, ca: Pair) -> Non
     assert len(polled(reloader, 1)) == 1
 
 
-def test_a_broken_file_is_said_once_and_the_old_stays(make: Make, ca: Pair) -> None:
+def test_broken_file_is_reported_once_and_the_old_certificate_stays(make: Make, ca: Pair) -> None:
     reloader = make()
     old = reloader.listener
     path = Path(reloader.listener.settings.keystore_location or "")
@@ -77,8 +77,8 @@ def test_a_broken_file_is_said_once_and_the_old_stays(make: Make, ca: Pair) -> N
     assert isinstance(polled(reloader)[0], Reloaded)
 
 
-def test_a_symbolic_link_that_is_swapped(make: Make, ca: Pair, tmp_path: Path) -> None:
-    """As the kubelet does it: `..data` leads to a folder, and is renamed over."""
+def test_swapped_symbolic_link_is_reloaded(make: Make, ca: Pair, tmp_path: Path) -> None:
+    """The kubelet renames a new symbolic link over `..data`."""
     first, second = tmp_path / "..1", tmp_path / "..2"
     for folder in (first, second):
         folder.mkdir()
@@ -95,7 +95,7 @@ def test_a_symbolic_link_that_is_swapped(make: Make, ca: Pair, tmp_path: Path) -
     assert isinstance(polled(reloader)[0], Reloaded)
 
 
-def test_the_trust_store_is_watched_too(make: Make, ca: Pair) -> None:
+def test_changed_trust_store_is_reloaded(make: Make, ca: Pair) -> None:
     reloader = make()
     other = certificates.new_ca(NOW, "Another CA")
     path = reloader.listener.settings.truststore_location or ""
@@ -115,15 +115,17 @@ def test_the_trust_store_is_watched_too(make: Make, ca: Pair) -> None:
         ("broker1", [*HOSTS, "broker3"], {}, ""),
     ],
 )
-def test_names_stay(make: Make, ca: Pair, name: str, hosts: list[str], allowed: dict[str, Any], line: str) -> None:
+def test_new_certificate_must_keep_its_names(
+    make: Make, ca: Pair, name: str, hosts: list[str], allowed: dict[str, Any], line: str
+) -> None:
     reloader = make(**allowed)
     put(reloader, certificates.issue(ca, name, hosts, NOW, 9))
     (outcome,) = polled(reloader)
     assert line in outcome.line if line else isinstance(outcome, Reloaded)
 
 
-def test_brokers_still_trust_each_other(make: Make) -> None:
-    """Those that have the new certificate, and those that still have the old one."""
+def test_certificate_that_other_brokers_do_not_trust_is_rejected(make: Make) -> None:
+    """Brokers with the new certificate and brokers with the old one must trust each other."""
     stranger = certificates.new_ca(NOW, "Another CA")
     new = certificates.issue(stranger, "broker1", HOSTS, NOW, 9)
     for inter_broker in (False, True):
@@ -133,7 +135,9 @@ def test_brokers_still_trust_each_other(make: Make) -> None:
         put(reloader, certificates.issue(stranger, "broker1", HOSTS, NOW, 9))
 
 
-def test_settings_change(make: Make, server: Pair, ca: Pair, in_files: dict[str, Any], tmp_path: Path) -> None:
+def test_changed_settings_are_loaded_and_watched(
+    make: Make, server: Pair, ca: Pair, in_files: dict[str, Any], tmp_path: Path
+) -> None:
     reloader = make()
     moved = private(tmp_path / "moved.pem", Path(in_files["ssl.keystore.location"]).read_bytes())
     settings = listener_settings(in_files | {"ssl.keystore.location": moved})
@@ -151,7 +155,7 @@ def test_a_trust_store_cannot_be_added(make: Make, in_files: dict[str, Any]) -> 
         reloader.check(listener_settings(in_files), NOW_S)
 
 
-def test_a_load_takes_settings_and_a_clock(in_files: dict[str, Any]) -> None:
+def test_poll_loads_with_the_settings_and_the_time(in_files: dict[str, Any]) -> None:
     asked: list[tuple[TlsSettings, float]] = []
     settings = listener_settings(in_files)
     first = listener.load(settings, NOW_S)

@@ -38,7 +38,7 @@ import org.apache.kafka.common.security.token.delegation.TokenInformation;
 import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache;
 import org.apache.kafka.common.utils.SecurityUtils;
 
-/** Kafka's SASL classes, asked line by line: texts and bytes are hex, the answer is "ok …" or "error …". */
+/** Kafka's SASL classes, one command a line: texts and bytes are hex, the answer is "ok …" or "error …". */
 public class SaslOracle {
     private static SaslServer server;
     private static SaslClient client;
