@@ -206,10 +206,10 @@ def test_every_version_refuses_another_epoch_and_commits(broker: Any, wire: Wire
     topic, raw = create_topic(broker), Raw(wire)
     assert raw.add(topic, version=min(version, 3)) == [0]
     assert raw.write(topic, b"x").error_code == 0
-    zombie_code = 47 if version < 2 else 90
+    fenced_code = 47 if version < 2 else 90
     raw.epoch += 1
-    assert raw.add(topic, version=min(version, 3)) == [zombie_code]
-    assert raw.end(version=version) == zombie_code
+    assert raw.add(topic, version=min(version, 3)) == [fenced_code]
+    assert raw.end(version=version) == fenced_code
     raw.epoch -= 1
     assert raw.end(version=version) == 0
     await_stable(broker, topic)

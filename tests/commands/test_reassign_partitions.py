@@ -64,7 +64,7 @@ def test_throttle_covers_the_replicas_of_a_running_reassignment() -> None:
         ([row("t", 0, 0)], "duplicate entries: t-0"),
         ([row("t", 7)], "Unknown broker id 7"),
         ([row("t", 0)], "Unable to find partition: t-0"),
-        ([row("t", 0, log_dirs=["/elsewhere"])], "/elsewhere" and "log directory"),
+        ([row("t", 0, log_dirs=["/elsewhere"])], "t-0: moving to a log directory is not supported"),
         ([{"topic": "t"}], "partition"),
         ([{"topic": "t", "partition": 0}], "no list of replicas"),
     ],

@@ -62,6 +62,7 @@ def test_delayed_fetch_does_not_delay_the_stop(fresh_broker: Any) -> None:
     wire = broker.wire(90)
     wire.put(fetch_request(topic, 0, wait_ms=300_000))
     broker.stop()
+    assert wire.read_frame(), "the answer, without records"
     wire.close()
 
 

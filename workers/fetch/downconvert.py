@@ -1,7 +1,8 @@
 """Down-conversion for clients that know only message formats 0 and 1: records are read, converted, sent from memory.
 
-Converting occupies the worker's loop for 30 ms and more per MiB of small records. So one request gets SHARE bytes
-converted, and at least one batch, however many bytes and partitions it asks for. The first partition rotates from
+Converting occupies the worker's loop for some 10 µs per record. So one request gets SHARE bytes converted, of a
+partition not many more than 20,000 records (protocol.records.convert), and at least one batch, however many bytes and
+partitions it asks for. The first partition rotates from
 request to request, as these versions have no order other than the request's.
 """
 
@@ -45,7 +46,9 @@ class Budget:
         self.spent = self.spent or (self._less and piece.following < upto)
 
 
-def for_version(partition: Partition, piece: FileSlice, offset: int, version: int, most: int) -> bytes | None:
+def for_version(
+    partition: Partition, piece: FileSlice, offset: int, version: int, most: int, budget: Budget
+) -> bytes | None:
     """The slice as a message set for Fetch `version` below 4; None when such a client cannot read it (zstd).
 
     Before KIP-74 (version 3) the limit of `most` bytes was hard: the client sees a cut message and asks for more. But a
@@ -56,7 +59,9 @@ def for_version(partition: Partition, piece: FileSlice, offset: int, version: in
     from odradek.protocol.records.errors import RecordError
 
     try:
-        return convert.down(piece.read(), 1 if version >= 2 else 0, offset, room=most if version < 3 else None)
+        found = convert.down(piece.read(), 1 if version >= 2 else 0, offset, room=most if version < 3 else None)
     except RecordError as error:
         log.warning("%r: cannot convert offset %d for an old client: %s", partition, offset, error)
         return None
+    budget.spent = budget.spent or found.cut
+    return found.data

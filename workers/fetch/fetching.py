@@ -287,7 +287,7 @@ class Fetch:
     def _converted(self, partition: Partition, piece: FileSlice, part: FetchPartition) -> bytes | None:
         from odradek.workers.fetch import downconvert
 
-        return downconvert.for_version(partition, piece, part.offset, self.version, part.max_bytes)
+        return downconvert.for_version(partition, piece, part.offset, self.version, part.max_bytes, self._budget)
 
     def _answer(self, results: list[FetchResult]) -> None:
         if self.services.quotas is not None and self.request.replica < 0:

@@ -102,7 +102,7 @@ def test_down_conversion(oracle: Oracle, codec: int, magic: int, start: int) -> 
             convert.down(batch_v2.build(mixed(), codec=codec), magic, start)
         assert caught.value.code == refused.code
         return
-    mine = convert.down(log, magic, start)
+    mine = convert.down(log, magic, start).data
     assert oracle.records(mine) == oracle.records(kafkas) == read(mine)
     if codec == codecs.NONE and magic == 1:
         assert mine == kafkas

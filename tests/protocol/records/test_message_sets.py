@@ -122,17 +122,30 @@ def test_damage_never_escapes(records: list[Record], magic: int, junk: bytes, cu
 def test_down_conversion(records: list[Record], magic: int, codec: int, start: int) -> None:
     first = records[min(start, len(records) - 1)][0]
     batch = batch_v2.build(records, codec=codec)
-    read = plain(message_sets.iterate(convert.down(batch + batch[:-1], magic, first)))
+    read = plain(message_sets.iterate(convert.down(batch + batch[:-1], magic, first).data))
     kept = records if codec else [record for record in records if record[0] >= first]
     assert read == timeless(kept, magic)
 
 
 def test_zstd_after_something_readable_only_ends_the_set() -> None:
     log = batch_v2.build(mixed(3)) + batch_v2.build(mixed(3, base=3), codec=codecs.ZSTD)
-    assert [row[0] for row in message_sets.iterate(convert.down(log, 1))] == [0, 1, 2]
+    assert [row[0] for row in message_sets.iterate(convert.down(log, 1).data)] == [0, 1, 2]
     with pytest.raises(RecordError) as caught:
         convert.down(log, 1, first_offset=3)
     assert caught.value.code == UNSUPPORTED_COMPRESSION_TYPE
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_conversion_ends_with_the_batch_that_has_enough_records(magic: int) -> None:
+    """Records may be so small that 16 MiB of them are millions."""
+    records = [(offset, 1, None, b"", ()) for offset in range(4_000)]
+    if magic:
+        one = batch_v2.build(records, codec=codecs.GZIP)
+    else:
+        one = message_sets.build(records, 1, codec=codecs.GZIP, timestamp_type=batch_v2.CREATE_TIME)
+    found = convert.down(one * 7, magic)
+    assert found.cut and len(list(message_sets.iterate(found.data))) == 5 * len(records)
+    assert not convert.down(one * 5, magic).cut
 
 
 def code_of(data: bytes, **rules: Any) -> int:

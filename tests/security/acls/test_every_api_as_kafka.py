@@ -303,7 +303,7 @@ def test_answers_equal_kafkas_with_each_acl(closed: Pair) -> None:
 
 
 def test_every_served_api_is_compared() -> None:
-    """Except APIs without a permission. Tokens: tests/cluster/users; Kafka's APIs of KRaft: test_kraft_apis_as_kafka."""
+    """Except APIs without a permission. Tokens: tests/cluster/users; others: test_kraft_apis_as_kafka."""
     asked = {request.api for request in REQUESTS}
     served = {row.name for row in table.load_rows().values() if ROWS[row.key].checks}
     tokens = {"CreateDelegationToken", "DescribeDelegationToken"}
