@@ -1,4 +1,4 @@
-"""Streams as Spark plans them, as its versions ask for it: their first batch done again, and partitions that come."""
+"""Stream readers as each version of PySpark calls them: a repeated first batch, and new partitions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Offsets = dict[str, Any]
 
 
 class Former:
-    """What PySpark 4.0 and 4.1 ask a reader."""
+    """The calls of PySpark 4.0 and 4.1."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.reader = FormerStreamReader(options)
@@ -47,12 +47,12 @@ class Former:
         return self.reader.latestOffset()
 
     def goes_on(self, end: Offsets) -> None:
-        """From a checkpoint that has the end of a batch."""
+        """Continue from a checkpoint that has the end of a batch."""
         assert self.reader.partitions(end, end) == []
 
 
 class Admitted:
-    """What PySpark 4.2 and later ask."""
+    """The calls of PySpark 4.2 and later."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.reader = AdmissionReader(options)
@@ -67,7 +67,7 @@ class Admitted:
         return self.reader.latestOffset(at, self.reader.getDefaultReadLimit())
 
     def goes_on(self, end: Offsets) -> None:
-        """It is told nothing."""
+        """These versions make no call."""
 
 
 Asking = Former | Admitted
@@ -75,14 +75,14 @@ Asking = Former | Admitted
 
 @pytest.fixture(params=[Former, Admitted])
 def asking(request: pytest.FixtureRequest) -> type[Asking]:
-    """A class of these."""
+    """One of these classes."""
     kind: type[Asking] = request.param
     return kind
 
 
 @contextmanager
 def again(asking: type[Asking], broker: Any, topic: str, end: Offsets, **options: str) -> Iterator[Again]:
-    """The tasks of a first batch that is done again from a checkpoint that has only its end, when looked at."""
+    """A first batch that is repeated from a checkpoint with its end offsets only. Its use resolves the start."""
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "maxRecordsPerPartition": "5", **options}
     stream = asking(ReadOptions.parse(given, streaming=True))
     try:
@@ -93,7 +93,7 @@ def again(asking: type[Asking], broker: Any, topic: str, end: Offsets, **options
 
 
 class Again:
-    """A first batch that is done again."""
+    """A repeated first batch."""
 
     def __init__(self, stream: Asking, end: Offsets) -> None:
         self.stream, self._end = stream, end
@@ -103,7 +103,7 @@ class Again:
         return [each for each in found if isinstance(each, Split)]
 
     def begins(self) -> dict[str, int]:
-        """Where it begins in each partition that it reads of."""
+        """The first offset of each partition in the batch."""
         begins: dict[str, int] = {}
         for task in self.tasks():
             begins.setdefault(str(task.span.partition), task.span.start)
@@ -112,7 +112,7 @@ class Again:
 
 @pytest.fixture
 def topic(broker: Any) -> str:
-    """Of two partitions, then three; retention has removed the first seven offsets of one of them."""
+    """Two partitions, then three; retention has deleted the first seven offsets of partition 1."""
     name = create_topic(broker, partitions=2)
     send(broker, name, range(RECORDS), 2)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -121,15 +121,15 @@ def topic(broker: Any) -> str:
     return name
 
 
-def test_repeated_batch_keeps_its_start(asking: type[Asking], broker: Any, topic: str) -> None:
+def test_repeated_batch_with_given_offsets_keeps_its_start(asking: type[Asking], broker: Any, topic: str) -> None:
     start, end = ({topic: {"0": offset, "1": offset}} for offset in (0, RECORDS // 2))
     lost = pytest.raises(DataLoss, match=f"^{topic}-1: offsets 0 to 6 are gone; the log starts at 7")
     with again(asking, broker, topic, end, startingOffsets=json.dumps(start)) as batch, lost:
         batch.tasks()
 
 
-def test_the_cut_is_the_same_though_something_is_lost(asking: type[Asking], broker: Any, topic: str) -> None:
-    """A task is known by its number: one without anything left keeps its place."""
+def test_repeated_batch_has_the_same_tasks_after_data_loss(asking: type[Asking], broker: Any, topic: str) -> None:
+    """Spark identifies a task by its number, so a task without remaining records keeps its place."""
     start, end = ({topic: {"0": offset, "1": offset}} for offset in (0, RECORDS // 2))
     with again(asking, broker, topic, end, startingOffsets=json.dumps(start), failOnDataLoss="false") as batch:
         pieces = batch.tasks()
@@ -137,10 +137,10 @@ def test_the_cut_is_the_same_though_something_is_lost(asking: type[Asking], brok
         assert [sum(rows.num_rows for rows in batch.stream.reader.read(each)) for each in pieces] == [5, 5, 0, 3]
 
 
-def test_where_it_began_may_be_unknown(
+def test_unknown_start_of_a_repeated_batch_is_data_loss(
     asking: type[Asking], broker: Any, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Retention has moved `earliest`; `latest` always moves. Offset 0 is where it was."""
+    """Retention has moved `earliest`, and `latest` always moves. Offset 0 has not changed."""
     end = {topic: {"0": RECORDS // 2, "1": RECORDS // 2}}
     for word, places in (("earliest", f"{topic}-1"), ("latest", f"{topic}-0, {topic}-1")):
         unknown = pytest.raises(
@@ -155,8 +155,8 @@ def test_where_it_began_may_be_unknown(
         assert batch.begins() == {"0": 0}
 
 
-def test_a_time_is_where_it_was(asking: type[Asking], broker: Any, topic: str) -> None:
-    """Unless the log has lost its front behind it."""
+def test_timestamp_start_of_a_repeated_batch_is_unchanged(asking: type[Asking], broker: Any, topic: str) -> None:
+    """Unless retention has deleted records after this timestamp."""
     end = {topic: {"0": RECORDS // 2, "1": RECORDS // 2}}
     with again(asking, broker, topic, end, startingTimestamp=str(NOW + 17_000)) as batch:
         assert batch.begins() == {"0": 9, "1": 8}
@@ -166,8 +166,8 @@ def test_a_time_is_where_it_was(asking: type[Asking], broker: Any, topic: str) -
 
 
 @pytest.mark.parametrize("word", ["earliest", "latest"])
-def test_the_group_has_noted_where_it_began(asking: type[Asking], broker: Any, word: str) -> None:
-    """Also where the batch is done again twice."""
+def test_group_offsets_keep_the_start_of_the_first_batch(asking: type[Asking], broker: Any, word: str) -> None:
+    """Also if the batch is repeated twice."""
     topic, group = create_topic(broker, partitions=2), unique("group")
     send(broker, topic, range(RECORDS), 2)
     options = {"startingOffsets": word, "odradek.commit.group": group, "failOnDataLoss": "false"}
@@ -185,8 +185,8 @@ def test_the_group_has_noted_where_it_began(asking: type[Asking], broker: Any, w
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
-def test_partitions_that_were_added_since_are_not_of_it(asking: type[Asking], broker: Any, option: str) -> None:
-    """What the options say is for those that there were."""
+def test_repeated_batch_excludes_partitions_added_later(asking: type[Asking], broker: Any, option: str) -> None:
+    """The options' offsets are only those of the former partitions."""
     topic = create_topic(broker)
     send(broker, topic, range(RECORDS))
     at = 3 if option == "startingOffsets" else NOW + 3_000
@@ -197,7 +197,7 @@ def test_partitions_that_were_added_since_are_not_of_it(asking: type[Asking], br
 
 
 class Stream:
-    """Batches as Spark plans them; `read` are the offsets of each topic so far."""
+    """A stream whose batches are planned as by Spark; `read` has the offsets of each topic so far."""
 
     def __init__(self, asking: type[Asking], broker: Any, pattern: str, **options: str) -> None:
         given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": pattern, "odradek.local": "off"}
@@ -209,7 +209,7 @@ class Stream:
 
     def batch(self) -> None:
         end = self.stream.next(self._at)
-        for _ in range(2):  # as where the stream is joined with itself
+        for _ in range(2):  # a stream that is joined with itself reads each batch twice
             tasks = self.stream.reader.partitions(self._at, end)
         for task in tasks:
             for batch in self.stream.reader.read(task):
@@ -222,7 +222,7 @@ class Stream:
 
 
 @pytest.mark.parametrize("options", [{}, {"maxOffsetsPerTrigger": "3"}], ids=["all", "a few"])
-def test_a_partition_that_is_missing_for_once_is_not_new(
+def test_topic_missing_in_one_batch_is_not_read_again(
     asking: type[Asking], broker: Any, options: dict[str, str]
 ) -> None:
     stem = unique("seen")
@@ -245,10 +245,10 @@ def test_a_partition_that_is_missing_for_once_is_not_new(
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_one_answer_without_a_topic_changes_nothing(
+def test_one_metadata_response_without_a_topic_loses_no_record(
     asking: type[Asking], broker: Any, fail: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whichever it is of those to the driver and to the tasks: a broker's metadata may lag behind."""
+    """Each response to the driver and to the tasks lacks the topic once: a broker's metadata may be stale."""
     stem = unique("seen")
     one, other = create_topic(broker, stem), create_topic(broker, stem)
     send(broker, one, range(1))
@@ -267,7 +267,7 @@ def test_one_answer_without_a_topic_changes_nothing(
     assert not [message for message in caplog.messages if "deleted" in message or "left out" in message]
 
 
-def test_partition_of_recreated_topic_is_new(asking: type[Asking], broker: Any) -> None:
+def test_recreated_topic_is_read_from_its_start(asking: type[Asking], broker: Any) -> None:
     stem = unique("seen")
     one, other = create_topic(broker, stem), create_topic(broker, stem)
     for name in (one, other):
@@ -286,8 +286,8 @@ def test_partition_of_recreated_topic_is_new(asking: type[Asking], broker: Any) 
     assert stream.read == {one: [0, 1, 2, *range(5)], other: list(range(4))}
 
 
-def test_all_that_there_is_in_steps(broker: Any) -> None:
-    """Trigger.AvailableNow: what comes later, and a partition that does, wait for the next query."""
+def test_available_now_excludes_later_records_and_partitions(broker: Any) -> None:
+    """The next query reads them."""
     topic = create_topic(broker)
     send(broker, topic, range(RECORDS))
     stream = Stream(Admitted, broker, topic, maxOffsetsPerTrigger="8", minOffsetsPerTrigger="7")
@@ -308,8 +308,8 @@ def test_all_that_there_is_in_steps(broker: Any) -> None:
     stream.stop()
 
 
-def test_an_answer_without_a_topic_when_the_end_is_fixed(broker: Any) -> None:
-    """Trigger.AvailableNow: the next batch finds it, and its records are neither lost nor new."""
+def test_topic_missing_when_available_now_fixes_its_end_loses_no_record(broker: Any) -> None:
+    """The next batch reads the topic, and its records are neither lost nor read again."""
     stem = unique("seen")
     one, other = create_topic(broker, stem), create_topic(broker, stem)
     for name in (one, other):
@@ -327,8 +327,8 @@ def test_an_answer_without_a_topic_when_the_end_is_fixed(broker: Any) -> None:
     assert stream.read == {one: list(range(7)), other: list(range(7))}
 
 
-def test_a_limit_that_spark_lifts(broker: Any) -> None:
-    """Trigger.Once reads all at once, whatever the options say."""
+def test_trigger_once_ignores_max_offsets_per_trigger(broker: Any) -> None:
+    """Trigger.Once reads all available records in one batch."""
     topic = create_topic(broker)
     send(broker, topic, range(RECORDS))
     stream = Stream(Admitted, broker, topic, maxOffsetsPerTrigger="8", minOffsetsPerTrigger="8")
