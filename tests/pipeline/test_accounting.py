@@ -16,7 +16,7 @@ from ..harness.broker import Broker
 from .accounting import ABORTED, COMPACTED, CONTROL, DELETED, RECORD, Account, account
 from .local import Local
 from .reads import read
-from .test_brokers import cut
+from .test_brokers import delete_records_before
 from .test_segments import CLEANER, compacted
 from .test_segments import COMPACTED as COMPACTING
 
@@ -81,7 +81,7 @@ def test_reader_equals_other_clients_on_a_log_without_compaction(broker: Any, se
     """Every offset is in a batch, except at the deleted start of the log."""
     rnd, topic = random.Random(seed), Local(broker, segment_bytes=12_000)
     written(rnd, topic, 40, keyed=False)
-    cut(broker, topic.name, rnd.randrange(1, 30))
+    delete_records_before(broker, topic.name, rnd.randrange(1, 30))
     found = account(broker, topic.name)
     assert set(found.fates) == {RECORD, ABORTED, CONTROL, DELETED}
     check(rnd, topic, found)

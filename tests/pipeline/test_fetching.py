@@ -28,7 +28,7 @@ from ..harness.cluster import Cluster
 from ..harness.played_time import PlayedTime
 from ..harness.process import wait_until
 from ..harness.zookeeper import ZooKeeper
-from .test_brokers import asking, cut, replicated
+from .test_brokers import connected, delete_records_before, replicated
 from .topics import send, transaction
 
 pytestmark = pytest.mark.live
@@ -132,7 +132,7 @@ def test_a_range_beyond_the_log_end_is_an_error(broker: Any) -> None:
 def test_fetch_of_deleted_records_is_data_loss(broker: Any) -> None:
     topic = create_topic(broker)
     fill(broker, topic, 4)
-    cut(broker, topic, 5)
+    delete_records_before(broker, topic, 5)
     with pytest.raises(DataLoss, match=f"^offset 2 of {topic}-0 no longer exists: the log has 5 to 11$"):
         list(reading(broker, topic, 2, 12))
     assert offsets(list(reading(broker, topic, 5, 12)), 5, 12) == list(range(5, 12))
@@ -322,7 +322,7 @@ def test_ranges_are_fetched_from_apache_kafka(tmp_path: Path) -> None:
         topic = create_topic(broker)
         fill(broker, topic, 100)
         assert offsets(list(reading(broker, topic, 50, 250, **PIECES)), 50, 250) == list(range(50, 250))
-        cut(broker, topic, 60)
+        delete_records_before(broker, topic, 60)
         with pytest.raises(DataLoss, match=r"the log has 60 to 299$"):
             list(reading(broker, topic, 0, 300))
         topic = create_topic(broker)
@@ -341,7 +341,7 @@ def test_topics_without_ids_are_fetched_by_name(tmp_path: Path) -> None:
         with member.properties.open("a") as out:
             out.write("inter.broker.protocol.version=2.7\n")
         broker = ExternalBroker(member.start().bootstrap)
-        with asking(broker) as brokers:  # the broker responds before its own metadata is loaded; that must not count
+        with connected(broker) as brokers:  # the broker responds before its own metadata is loaded; that must not count
             assert brokers.topics() == {}
         topic = create_topic(broker)
         fill(broker, topic, 100)

@@ -43,8 +43,8 @@ def test_archive_on_hdfs_is_repaired_and_restored_after_a_kill(spark: SparkSessi
     state = archive(spark, uri, Job(source(broker, topic)))
     assert seen(spark, uri, topic) == ids(sent)
     files, kafka = Files(spark, uri), {"kafka.bootstrap.servers": broker.bootstrap}
-    lying = {entry.path for entry in files.list(f"topic={topic}") if entry.path.endswith(".parquet")}
-    assert lying == set(state.files)
+    stored = {entry.path for entry in files.list(f"topic={topic}") if entry.path.endswith(".parquet")}
+    assert stored == set(state.files)
     report = verify(spark, files, kafka, [topic])
     assert (report.differences, report.records) == ([], len(sent))
     restore.run(spark, files, kafka, RestorePlan((topic,), "restored-"))

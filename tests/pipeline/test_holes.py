@@ -23,7 +23,7 @@ from .accounting import consumed
 from .local import Local
 from .reads import SHORT, planned, read, seen
 from .stand_in import CONFIGS, FETCH, StandIn
-from .test_brokers import cut
+from .test_brokers import delete_records_before
 from .test_fetching import fill
 from .test_segments import CLEANER, COMPACTED, all_rows, batches, compacted, copied, delete_topic, keyed, logs
 
@@ -323,7 +323,7 @@ def test_records_deleted_after_the_plan_are_data_loss(broker: Any) -> None:
     topic = Local(broker)
     topic.put(batches(COUNT, SIZE))
     reader, [task] = planned(broker, topic.name, **OFF)
-    cut(broker, topic.name, 30)
+    delete_records_before(broker, topic.name, 30)
     with pytest.raises(DataLoss, match=r"offset 0 of .* no longer exists: the log has 30 to 59"):
         seen(reader.read(task))
 

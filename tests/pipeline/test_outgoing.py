@@ -261,7 +261,7 @@ def test_jaas_line_becomes_username_and_password() -> None:
     producer_settings.checked(found)
 
 
-def test_producer_is_idempotent_unless_acks_is_not_all() -> None:
+def test_producer_is_idempotent_with_acks_all() -> None:
     assert settings()["enable.idempotence"] == settings(acks="-1")["enable.idempotence"] == "true"
     assert settings(acks="1")["enable.idempotence"] == "false"
     assert settings(enable_idempotence="false")["enable.idempotence"] == "false"

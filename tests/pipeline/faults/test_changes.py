@@ -53,12 +53,12 @@ def test_batch_repeated_by_another_driver_is_written_once(broker: Any, tmp_path:
 
 def changed(broker: Any, source: str, target: str) -> list[str]:
     """Make the changes; returns new ids. Partition 0 loses half of the batch's records, which the target has."""
-    more(broker, {source: 3, target: 5})
+    add_partitions(broker, {source: 3, target: 5})
     delete_before(broker, source, LIMIT // 2 + LIMIT // 4)
     return stream.feed(broker, source, range(300, 400), 3)
 
 
-def more(broker: Any, partitions: dict[str, int]) -> None:
+def add_partitions(broker: Any, partitions: dict[str, int]) -> None:
     """Raise the partition counts of these topics."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for topic, count in partitions.items():
@@ -72,7 +72,7 @@ def test_batch_repeated_after_each_effect_is_written_once(spark: SparkSession, b
     def change(effect: str) -> None:
         batch = EFFECTS.index(effect)
         begin, end = (offset(tmp_path, source, number) for number in (batch - 1, batch))
-        more(broker, {source: 3 + batch, target: 4 + batch})
+        add_partitions(broker, {source: 3 + batch, target: 4 + batch})
         delete_before(broker, source, (begin + end) // 2)
         sent.extend(stream.feed(broker, source, range(ROWS + 40 * batch, ROWS + 40 * (batch + 1)), 3 + batch))
 

@@ -25,7 +25,7 @@ from ...harness.process import wait_until
 from ..accounting import ABORTED, CONTROL, RECORD, Account, account, consumed
 from ..hidden import Hiding
 from ..jobs.archives import archive, source
-from ..jobs.stages import as_the_job_has_it, pipeline, stage
+from ..jobs.stages import job_settings, pipeline, stage
 from ..jobs.test_accounted import assert_audited, plain
 from ..jobs.test_archive import is_visible, running
 from ..jobs.test_restore import Made
@@ -101,7 +101,7 @@ def test_stage_survives_a_death_before_the_checkpoint(spark: SparkSession, broke
         dead_letters=dead,
     )
     sent = stream.feed(broker, begin, range(ROWS), 2, lambda one: "" if one.endswith("7") else json.dumps({"id": one}))
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         known, mistakes = analysed(spark, file)
         assert not mistakes
         start = partial(Streams(spark, file, known).start, file.stages[0], availableNow=True)
@@ -129,7 +129,7 @@ def archived(spark: SparkSession, broker: Any, tmp_path_factory: pytest.TempPath
     halted(spark, folder, wanted, STEPS["renames"])
     archive(spark, folder, wanted)
     ledger = Ledger(broker, topic.name)
-    ledger.look()
+    ledger.update()
     return Archived(topic.name, folder, ledger, account(broker, topic.name))
 
 
@@ -181,5 +181,5 @@ def test_continuous_archive_survives_a_death_and_broken_connections(
             wait_until(partial(is_visible, spark, tmp_path, topic, everything), SECONDS, "all records are archived")
     assert broken.broken and hiding.hidden
     ledger = Ledger(broker, topic)
-    ledger.look()
+    ledger.update()
     assert ledger.check(spark, tmp_path) == {RECORD: ROWS}

@@ -27,7 +27,7 @@ from ..test_segments import CLEANER, compacted, configure
 from ..test_source import delete_before
 from . import stream
 from .checker import partitions
-from .test_changes import more
+from .test_changes import add_partitions
 from .test_redo_batches import FEWER, MORE, OTHERS, conf
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Ledger:
         self.fates: dict[tuple[int, int], str] = {}
         self.records: dict[tuple[int, int], Seen] = {}
 
-    def look(self) -> None:
+    def update(self) -> None:
         for partition in range(partitions(self._broker, self._topic)):
             known = account(self._broker, self._topic, partition)
             news = {(partition, at): fate for at, fate in enumerate(known.fates) if fate != DELETED}
@@ -117,14 +117,14 @@ def test_archive_run_ended_after_each_effect_loses_no_record(
     for number, effect in enumerate(effects):
         written(rnd, topic, 12, keyed=False)
         stream.feed(broker, topic.name, range(10), 1 + number)
-        ledger.look()
+        ledger.update()
         with conf(spark):
             halted(spark, tmp_path, dying, EFFECTS[effect])
         if effect != "tasks":
             delete_before(broker, topic.name, topic.end())
-        more(broker, {topic.name: 2 + number})
+        add_partitions(broker, {topic.name: 2 + number})
         stream.feed(broker, topic.name, range(20), 2 + number)
-        ledger.look()
+        ledger.update()
         with conf(spark, **CHANGES[number % len(CHANGES)]):
             archive(spark, tmp_path, again)
     fates = ledger.check(spark, tmp_path)
@@ -140,13 +140,13 @@ def test_log_compacted_after_the_intent_loses_no_record(
     wanted = begun(spark, topic.broker, topic.name, tmp_path, Columns())
     ledger = Ledger(topic.broker, topic.name)
     written(rnd, topic, 60, keyed=True)
-    ledger.look()
+    ledger.update()
     halted(spark, tmp_path, wanted, EFFECTS["renames"])
     records, fates = dict(ledger.records), dict(ledger.fates)
     configure(topic, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01, "segment.bytes": 12_000})
     written(rnd, topic, 20, keyed=True)
     compacted(topic)
-    ledger.look()
+    ledger.update()
     ledger.records |= records
     ledger.fates |= fates
     archive(spark, tmp_path, wanted)

@@ -44,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-class Moving:
+class LeaderKiller:
     """Kills the leader for another role each time; the broker that was killed before is restarted first.
 
     A context manager: at its end all brokers run. `unit` returns the transactional id of the rows.
@@ -100,8 +100,8 @@ def test_stream_batch_repeated_with_new_leaders_is_written_once(
     def start() -> StreamingQuery:
         return written(read(spark, cluster, source, **AFAR), cluster, target, tmp_path)
 
-    with Moving(cluster, source, target, unit) as moving:
-        redone(spark, tmp_path, start, moving)
+    with LeaderKiller(cluster, source, target, unit) as killer:
+        redone(spark, tmp_path, start, killer)
     assert_accounted(cluster, sent, target)
 
 
@@ -114,10 +114,10 @@ def test_named_batch_repeated_with_new_leaders_is_written_once(
     """A new coordinator reads the digest of the written rows from the log of its partition."""
     source, target = make_topic(cluster, 2), make_topic(cluster, 2)
     batches = Batches(spark, cluster, source, target, **AFAR)
-    with Moving(cluster, source, target, partial(batches.unit, 0)) as moving, deaths(spark, tmp_path):
+    with LeaderKiller(cluster, source, target, partial(batches.unit, 0)) as killer, deaths(spark, tmp_path):
         for effect in effects:
             batches.die(tmp_path, effect)
-            moving(effect)
+            killer(effect)
             with conf(spark):
                 batches.write()
     assert_accounted(cluster, batches.sent, target)
@@ -133,10 +133,10 @@ def test_archive_run_repeated_with_a_new_leader_loses_no_record(
     wanted = begun(spark, cluster, topic, tmp_path, Columns(), **AFAR)
     stream.feed(cluster, topic, range(20, 60), 2)
     halted(spark, tmp_path, wanted, STEPS[effect])
-    with Moving(cluster, topic, topic, str) as moving:
-        moving("begun")
+    with LeaderKiller(cluster, topic, topic, str) as killer:
+        killer("begun")
         stream.feed(cluster, topic, range(60, 80), 2)
         archive(spark, tmp_path, wanted)
     ledger = Ledger(cluster, topic)
-    ledger.look()
+    ledger.update()
     assert ledger.check(spark, tmp_path) == {RECORD: 80}

@@ -132,5 +132,5 @@ def test_archive_run_repeated_under_quotas_loses_no_record(
     archive(spark, tmp_path, wanted)
     assert throttled.ms[FETCH] > 0
     ledger = Ledger(apache, topic)
-    ledger.look()
+    ledger.update()
     assert ledger.check(spark, tmp_path) == {RECORD: ROWS}

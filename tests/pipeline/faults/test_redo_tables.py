@@ -14,7 +14,7 @@ from odradek.pipeline.jobs.stages.running.streams import Streams
 
 from ...clients.admin import create_topic
 from ..jobs import orders
-from ..jobs.stages import as_the_job_has_it, pipeline, stage
+from ..jobs.stages import job_settings, pipeline, stage
 from ..written import committed
 from . import stream
 from .checker import assert_accounted
@@ -63,7 +63,7 @@ def test_stage_batch_repeated_with_a_changed_table_is_written_once(
         tell(broker, people, turn)
         sent.extend(stream.feed(broker, source, range(turn * LIMIT, (turn + 1) * LIMIT), 2, body))
 
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         known, mistakes = analysed(spark, file)
         assert not mistakes
 

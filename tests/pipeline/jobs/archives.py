@@ -66,7 +66,7 @@ def visible(spark: SparkSession, folder: Path, topic: str) -> Ids:
         return visible(spark, folder, topic)
 
 
-def lying(folder: Path, topic: str) -> Ids:
+def stored(folder: Path, topic: str) -> Ids:
     """The records of all files in the topic's folder."""
     return read_ids(folder.glob(f"topic={topic}/**/*.parquet"))
 
@@ -80,7 +80,7 @@ def assert_whole(spark: SparkSession, folder: Path, topic: str, expected: Ids, r
     """Each record is there once for all three witnesses, and no temporary file is left."""
     state = live(spark, folder)
     assert reader(spark, folder, topic) == expected
-    assert lying(folder, topic) == expected
+    assert stored(folder, topic) == expected
     assert listed(folder, state, topic) == expected
     for file in state.files.values():
         rows = read_ids([folder / file.path])

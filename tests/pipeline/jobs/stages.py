@@ -54,7 +54,7 @@ def _headers(at: int) -> list[tuple[str, bytes | None]] | None:
 
 
 @contextmanager
-def as_the_job_has_it(spark: SparkSession) -> Iterator[None]:
+def job_settings(spark: SparkSession) -> Iterator[None]:
     """Within the block, the session has the command's settings, except for the number of partitions."""
     settings = {key: value for key, value in SETTINGS.items() if key != "spark.sql.shuffle.partitions"}
     with spark_settings(spark, settings):

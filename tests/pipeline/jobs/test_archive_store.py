@@ -14,7 +14,7 @@ from odradek.pipeline.jobs.archive.store import manifest
 from odradek.pipeline.jobs.archive.store.store import PENDING, Store
 from odradek.pipeline.jobs.files import Files
 
-from .archives import Ids, assert_whole, lying, visible
+from .archives import Ids, assert_whole, stored, visible
 from .stores import FIRST, HOUR, OTHER, SECOND, Died, Dying, after_death, batch, compact, staged, viewed
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def test_archive_is_repaired_after_a_death_at_every_step(spark: SparkSession, tm
             both = store.state.number >= 2
             assert store.state.offsets[("t", 1)] == (3 if both else 1)
         assert_whole(spark, folder, "t", sorted(FIRST + SECOND) if both else FIRST, viewed)
-        assert viewed(spark, folder, "u") == lying(folder, "u") == (OTHER if both else [])
+        assert viewed(spark, folder, "u") == stored(folder, "u") == (OTHER if both else [])
         if done:
             break
     assert steps > 20
@@ -109,7 +109,7 @@ def test_partial_copy_of_a_rename_is_replaced(spark: SparkSession, tmp_path: Pat
         store.files.write(new, "the first half")
         store._move(old, new)
         store._move(old, new)
-    assert lying(tmp_path, "t") == FIRST
+    assert stored(tmp_path, "t") == FIRST
 
 
 def test_folder_that_is_not_an_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:

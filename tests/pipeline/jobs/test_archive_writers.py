@@ -14,7 +14,7 @@ from odradek.pipeline.jobs.archive.store.manifest import Commit, State
 from odradek.pipeline.jobs.archive.store.store import PENDING, Store
 from odradek.pipeline.jobs.files import Files
 
-from .archives import assert_whole, listed, lying, visible
+from .archives import assert_whole, listed, stored, visible
 from .stores import FIRST, OTHER, SECOND, Died, Dying, Overtaken, after_death, batch, staged, viewed
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def test_concurrent_moves_of_a_file_keep_it(spark: SparkSession, tmp_path: Path,
             second = Store(slow)
             slow.arm()
             second._move(*move)
-        assert lying(folder, "t") == FIRST
+        assert stored(folder, "t") == FIRST
         assert slow.left is not None
         if slow.left >= 0:
             break

@@ -13,7 +13,7 @@ from odradek.pipeline.auditing import Message
 
 from ...clients.admin import create_topic
 from ..written import written
-from .stages import as_the_job_has_it
+from .stages import job_settings
 from .test_stages import run
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_stages_example_is_valid(spark: SparkSession, tmp_path: Path) -> None:
     """--check also analyses its SQL."""
     file = tmp_path / "orders.toml"
     file.write_text(example("toml", "[[stage]]"))
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         result = run(file, "--check")
     assert (result.exit_code, result.stdout) == (0, f"{file}: 2 stages, no errors\n")
 

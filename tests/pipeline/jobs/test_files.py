@@ -71,7 +71,7 @@ def _no_link(*_: object) -> None:
     raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
-@pytest.mark.parametrize("renames", [True, False], ids=["renames that replace nothing", "neither"])
+@pytest.mark.parametrize("renames", [True, False], ids=["exclusive rename", "no exclusive rename"])
 def test_file_is_created_once_on_file_systems_without_links(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: bool
 ) -> None:

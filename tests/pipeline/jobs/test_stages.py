@@ -23,7 +23,7 @@ from ..topics import WAIT, transaction
 from ..written import committed
 from . import orders
 from .shop import Shop
-from .stages import as_the_job_has_it, pipeline, stage
+from .stages import job_settings, pipeline, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,7 @@ def run(file: Path, *words: str) -> Result:
 
 @pytest.fixture
 def shop(broker: Any, spark: SparkSession, tmp_path: Path) -> Iterator[Shop]:
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         yield Shop(broker, tmp_path)
 
 
@@ -66,7 +66,7 @@ def test_enriching_table_is_read_for_each_batch(spark: SparkSession, broker: Any
         kafka={"bootstrap.servers": broker.bootstrap},
         checkpoint=str(tmp_path),
     )
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         known, mistakes = analysed(spark, file)
         assert not mistakes
         query = Streams(spark, file, known).start(file.stages[0], processingTime="0 seconds")

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.pipeline.jobs.stages.analysis.analysis import analysed
 
-from .stages import as_the_job_has_it, pipeline, stage
+from .stages import job_settings, pipeline, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ WINDOW = {"window": "1 hour", "values": {"n": "count(*)"}}
 
 @pytest.fixture(autouse=True)
 def settings(spark: SparkSession) -> Iterator[None]:
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         yield
 
 

@@ -14,7 +14,7 @@ import pytest
 from ...harness.process import family, kill_all, wait_dead, wait_until
 from . import orders
 from .shop import Shop
-from .stages import as_the_job_has_it
+from .stages import job_settings
 from .test_stages import run
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def test_stages_survive_two_kills_of_the_driver(spark: SparkSession, broker: Any
             kill_all(processes)
             wait_dead(processes)
         assert not (tmp_path / "checkpoint" / stage / "commits" / str(batch)).exists()
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         assert run(shop.file, "--once").exit_code == 0
     shop.check(values)
 

@@ -28,7 +28,7 @@ from ...harness.process import free_port
 from ...harness.registry import Door, SchemaRegistry
 from ..written import Written, written
 from .avros import FIRST, NARROWER, WIDER, message, send
-from .stages import as_the_job_has_it, pipeline, stage
+from .stages import job_settings, pipeline, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ to = "{stem}.shown"
 
 @pytest.fixture(autouse=True)
 def settings(spark: SparkSession) -> Iterator[None]:
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         yield
 
 

@@ -17,7 +17,7 @@ from odradek.pipeline.jobs.stages.running.streams import Streams
 from ...clients.admin import create_topic, unique
 from ..written import committed
 from . import orders
-from .stages import as_the_job_has_it, pipeline, stage
+from .stages import job_settings, pipeline, stage
 from .test_stages import run
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def test_deleted_offsets_of_a_repeated_first_batch_are_named(spark: SparkSession
         assert not mistakes
         Streams(spark, file, known).start(file.stages[0], availableNow=True).awaitTermination()
 
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         orders.send(broker.bootstrap, source, values, values)  # keys, for both partitions
         once()
         shutil.rmtree(tmp_path / "one" / "commits")
@@ -88,7 +88,7 @@ def test_dead_letters_of_any_size_are_written_and_read(spark: SparkSession, brok
     for value in (good, b"x" * LARGEST, b'{"id":-5}'):
         producer.produce(source, value)
         assert not producer.flush(30)  # each in its own batch
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         assert run(file, "--once").exit_code == 0
     found = {name: [each.value for each in committed(broker, f"{stem}-{name}")] for name in NAMES}
     assert found["cleaned"] == [good]

@@ -18,7 +18,7 @@ from odradek.pipeline.jobs.stages.steps.aggregate import aggregated
 from odradek.pipeline.jobs.stages.steps.parse import Reading, parsed
 from odradek.pipeline.jobs.stages.steps.timing import timed
 
-from .stages import as_the_job_has_it, only, received
+from .stages import job_settings, only, received
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(autouse=True)
 def settings(spark: SparkSession) -> Iterator[None]:
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         yield
 
 

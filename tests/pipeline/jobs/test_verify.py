@@ -136,18 +136,18 @@ CHANGES: dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]] = {
         lambda table: with_cell(table, "value", 0, {"id": 77, "name": None}),
         ("1 records are different in log and archive: offsets 0 to 0",),
     ),
-    "what was decoded": (
+    "a decoded value": (
         lambda table: with_cell(table, "value", 1, {"id": 78, "name": None}),
         ("the decoded keys or values do not match their bytes",),
     ),
-    "doubled": (
+    "a duplicate": (
         doubled,
         (
             "1 records are more often in the archive than in the log: offsets 2 to 2",
             "1 records are in the log but not in the archive: offsets 3 to 3",
         ),
     ),
-    "one less": (lambda table: table.slice(1), (r"has \d+ records, not the \d+ records and offsets",)),
+    "a missing record": (lambda table: table.slice(1), (r"has \d+ records, not the \d+ records and offsets",)),
 }
 
 
@@ -194,7 +194,7 @@ def assert_says(report: Report, said: str) -> None:
     assert [line for line in report.differences if re.search(said, line)], report
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "flipped, beside its checksum"])
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "flipped, checksum kept"])
 def test_damaged_file_is_reported(spark: SparkSession, made: Made, damage: str) -> None:
     """The other files are compared nevertheless."""
     path = max(live(spark, made.folder).files)
