@@ -69,7 +69,7 @@ def family(pid: int) -> list[psutil.Process]:
 
 
 def living(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those of `processes` that run, without zombies and processes that are being reaped."""
+    """The running ones of `processes`, without zombies and processes that are being reaped."""
     return [process for process in processes if _alive(process)]
 
 

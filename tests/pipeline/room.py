@@ -1,4 +1,4 @@
-"""What a fenced writer (`Files.room`) can change, on any file system."""
+"""Changes of a fenced writer (`Files.room`), on any file system."""
 
 from __future__ import annotations
 

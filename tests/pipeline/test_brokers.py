@@ -70,7 +70,7 @@ class Counting(Brokers):
 
 @pytest.mark.live
 def test_plan_requests_leaders_once(broker: Any) -> None:
-    """And again after a failure, and for partitions that are not known yet."""
+    """Leaders are requested again after a failure, and for partitions that are not known yet."""
     one, two = create_topic(broker, partitions=2), create_topic(broker)
     with Counting({"bootstrap.servers": broker.bootstrap}) as brokers:
         with brokers.steady():

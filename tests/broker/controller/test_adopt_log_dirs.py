@@ -146,7 +146,7 @@ def make_own(run_dir: Path) -> Callable[[ClusterState, PartitionDirs], None]:
 
 
 def test_own_topics_made_beside_a_missing_log_directory(tmp_path: Path) -> None:
-    """They are not logs of another broker; a directory of the same name that returns must not replace their logs."""
+    """Own topics are no logs of another broker; a returning directory of the same name must not replace their logs."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     own = start(first, tmp_path, failed=(1,), second=second, then=make_own(tmp_path)).topics["own"]["id"]

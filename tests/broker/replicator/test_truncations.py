@@ -112,7 +112,7 @@ def test_a_truncation_that_fails_is_tried_again(
 
 
 def test_a_leadership_that_comes_meanwhile_waits_for_the_lock(follow: Maker, leader: PlayedLeader, slow: Slow) -> None:
-    """And the truncation uses the values of its own decision."""
+    """The truncation uses the values of its own decision."""
     follower = diverged(follow, leader, 0)
     follower.turn_until(slow.begun[0].is_set, "the truncation")
     with pytest.raises(LockNotAvailable):

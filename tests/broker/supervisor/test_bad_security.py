@@ -182,7 +182,7 @@ def test_each_listener_has_its_line(tmp_path: Path) -> None:
 
 
 def test_the_dynamic_settings_are_what_must_work(tmp_path: Path) -> None:
-    """Those of a member's listeners and of its client connections; the file that server.properties names is gone."""
+    """Dynamic settings of listeners and client connections replace those of server.properties, whose file is gone."""
     texts = settings(tmp_path, "SSL") | {"inter.broker.listener.name": "CLIENTS", "zookeeper.connect": "127.0.0.1:1"}
     dynamic = {"ssl.keystore.location": texts["ssl.keystore.location"]}
     made = config.resolve(texts | {"ssl.keystore.location": "/no/such/file"})

@@ -92,7 +92,7 @@ def test_named_batch_survives_the_death_of_a_task(spark: SparkSession, broker: A
 
 @pytest.mark.smoke
 def test_stage_survives_a_death_before_the_checkpoint(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """It dies when all records and dead letters are written, and the checkpoint does not have the batch."""
+    """The stage dies when all records and dead letters are written, and the checkpoint does not have the batch."""
     begin, to, dead = (create_topic(broker, partitions=2) for _ in range(3))
     file = pipeline(
         stage(from_=begin, to=to, json="id STRING", key="id"),
@@ -152,7 +152,7 @@ def test_audit_survives_broken_connections(spark: SparkSession, broker: Any, arc
 def test_restore_survives_a_death_after_its_first_step(
     spark: SparkSession, broker: Any, archived: Archived, tmp_path: Path
 ) -> None:
-    """It dies when its first step is written, and Spark does not know it."""
+    """The restore dies when its first step is written, and Spark does not know it."""
     made = Made(spark, broker, archived.topic, archived.folder)
     with deaths(spark, tmp_path), dies(tmp_path, "told"):
         made.restore("back-", step=60)

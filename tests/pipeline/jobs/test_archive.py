@@ -129,7 +129,7 @@ def test_batch_is_written_without_shuffle_and_sort(spark: SparkSession, broker: 
 
 
 def test_raw_records_are_written_directly_by_python_tasks(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """They equal the records that Spark writes, and compaction merges files of both."""
+    """The records equal those that Spark writes, and compaction merges files of both."""
     topic = create_topic(broker, partitions=2)
     before, sent = len(plans(spark)), send(broker, topic, range(100), 2)
     archive(spark, tmp_path / "direct", Job(source(broker, topic), compact=False))

@@ -85,7 +85,7 @@ def test_failed_read_is_not_retried_without_a_compaction(archive: Any) -> None:
 
 @pytest.mark.parametrize("raises", [True, False])
 def test_read_during_a_compaction_is_retried(archive: Any, raises: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """And the retry is logged."""
+    """The retry is logged."""
 
     def compacted() -> bool:
         archive.commit([C], [A, B])

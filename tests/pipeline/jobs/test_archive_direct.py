@@ -48,7 +48,7 @@ def test_file_missing_or_truncated_on_the_driver_is_an_error(
 
 
 def flip_a_bit(path: Path) -> None:
-    """Of the first value: without checksums the file is readable, with the value `walue`."""
+    """Flip a bit of the first value: without checksums the file is readable, with the value `walue`."""
     data = bytearray(path.read_bytes())
     data[data.index(b"value ")] ^= 1
     path.write_bytes(data)

@@ -216,7 +216,7 @@ def test_json_form_of_a_commit() -> None:
 
 
 def test_commits_and_snapshots_of_former_releases_are_read() -> None:
-    """They lack topic ids and topic configs."""
+    """Former releases wrote no topic ids and no topic configs."""
     commit, state = Commit("s", 4, {("a", 1): (0, 2)}), State(4, {FILE.path: FILE}, {("a", 1): 2})
     texts, new = (
         (manifest.commit_to_json(commit), manifest.state_to_json(state)),

@@ -140,7 +140,7 @@ def test_moved_archive_is_readable(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_outdated_commits_and_views_are_deleted(spark: SparkSession, tmp_path: Path) -> None:
-    """Those that a reader may still use stay."""
+    """Commits and views that a reader may still use stay."""
     with Store(Files(spark, str(tmp_path))) as store:
         for number in range(25):
             batch(store, number, ("t", [(0, number)]))

@@ -231,7 +231,7 @@ def test_records_not_archived_yet_are_no_loss(full: World, audit: Callable[..., 
 
 @pytest.mark.live
 def test_consumer_settings_are_accepted(full: World, audit: Callable[..., Result]) -> None:
-    """Also isolation.level=read_uncommitted, which has no effect: aborted records are not counted."""
+    """Consumer settings such as isolation.level=read_uncommitted have no effect on the audit."""
     words = ["--property", "isolation.level=read_uncommitted", "--property", "fetch.max.bytes=1000000"]
     result = audit(*full.tiers, *words)
     assert (result.exit_code, told(result)) == (0, [])

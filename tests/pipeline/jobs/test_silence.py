@@ -56,7 +56,7 @@ def expected(topic: str) -> str:
 
 @pytest.mark.parametrize("formats", [Formats(), Formats(values={"": Format("string")})], ids=["by tasks", "by Spark"])
 def test_archive_stops_at_missing_offsets(spark: SparkSession, broker: Any, tmp_path: Path, formats: Formats) -> None:
-    """It archives nothing of the batch, and everything when the leader sends the records later."""
+    """The job archives nothing of the batch, and everything when the leader sends the records later."""
     topic = create_topic(broker)
     fill(broker, topic, BATCHES, SIZE)
     with silent(broker) as stand_in:
@@ -70,7 +70,7 @@ def test_archive_stops_at_missing_offsets(spark: SparkSession, broker: Any, tmp_
 
 
 def test_audit_stops_at_missing_offsets(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """It does not count the partial log as complete."""
+    """The audit does not count the partial log as complete."""
     topic = create_topic(broker)
     fill(broker, topic, BATCHES, SIZE)
     archive(spark, tmp_path, Job(source(broker, topic)))

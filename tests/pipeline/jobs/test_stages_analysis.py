@@ -98,7 +98,7 @@ def test_invalid_stage_is_reported_in_one_line(spark: SparkSession, given: dict[
 
 
 def test_all_errors_of_a_step_are_reported_at_once(spark: SparkSession) -> None:
-    """And those of other stages, except for stages whose columns are unknown."""
+    """Errors of other stages are included, except for stages whose columns are unknown."""
     rules = {"validate": {"a": "x > 1", "b": "id"}, "normalise": {"c": "y"}}
     wrong = stage(json="id BIGINT", **rules)
     unknown = stage(name="two", from_="out", to="end", key="x")

@@ -162,7 +162,7 @@ def test_unexpected_exception_affects_only_its_log(
 def test_log_with_disk_errors_delays_no_other(
     bench: Maker, monkeypatch: pytest.MonkeyPatch, where: str, number: int
 ) -> None:
-    """It is logged, other logs are compacted, and this one is compacted when the disk recovers."""
+    """The error is logged, other logs are compacted, and this log is compacted when the disk recovers."""
     log = bench(count=2)
     write(log.partition(0), 60)  # the dirtiest log comes first
     write(log.partition(1), 30)

@@ -122,7 +122,7 @@ def test_a_round_that_changes_nothing_is_not_begun_again_before_the_backoff(
 
 @pytest.mark.slow
 def test_as_many_logs_at_the_same_time_as_there_are_threads(bench: Maker) -> None:
-    """They alternate, and share the memory."""
+    """Compactions alternate, and share the memory."""
     log = bench(count=3)
     for index in range(3):
         write(log.partition(index), 600, keys=600)
