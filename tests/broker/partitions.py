@@ -24,10 +24,10 @@ from odradek.storage.log.partition import Partition
 
 
 class Bench:
-    """One topic `t` of some partitions; call `close`."""
+    """One topic `t` with some partitions; call `close` at the end."""
 
     def __init__(self, folder: Path, count: int = 1, clean: bool = False, **topic_config: Any) -> None:
-        """`topic_config` has `_` for `.`."""
+        """`topic_config` has `_` for `.` in its names."""
         self.data = folder / "data"
         self.run_dir = folder / "run"
         self.config: BrokerConfig = configuration.resolve({"log.dirs": str(self.data), "broker.id": "0"})
@@ -42,7 +42,7 @@ class Bench:
         self._open()
 
     def _begin(self, incarnation: int) -> None:
-        """Empty directories, and slots from `incarnation` on."""
+        """Create empty directories, and slots from `incarnation` on."""
         for index in range(self._count):
             (self.data / f"t-{index}").mkdir(exist_ok=True)
             self.shared.slots[index].publish(SlotState(incarnation=incarnation + index, state=slots.RECOVERING))
@@ -61,12 +61,12 @@ class Bench:
         opening.open_all(self.partitions.log, self.partitions.names(), self.partitions.log_dirs(), lambda: None)
 
     def configure(self, **topic_config: Any) -> None:
-        """The topic's configs become others."""
+        """Replace the configs of the topic."""
         self._publish({**self._topic_config, **topic_config})
         self.partitions.follow()
 
     def make_again(self) -> None:
-        """The topic is deleted and made again under its name, in the same directories and slots."""
+        """Delete the topic and create it again with the same name, directories and slots."""
         for index in range(self._count):
             shutil.rmtree(self.data / f"t-{index}")
         self._begin(self.shared.slots[0].state().incarnation + self._count)
@@ -82,7 +82,7 @@ class Bench:
         self, index: int = 0, timestamp: int | None = None, producer: int = -1, sequence: int = 0,
         key: bytes | None = None,
     ) -> int:  # fmt: skip
-        """One record; the log end."""
+        """Append one record; returns the log end offset."""
         when = timestamp if timestamp is not None else now_ms()
         data = bytearray(
             batch_v2.build(

@@ -1,4 +1,4 @@
-"""Where the audit log goes: into files of its own where the log has files, else into the log."""
+"""The destination of the audit log: its own files if the log has files, otherwise the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILES = {"odradek.log.file.max.bytes": 1 << 20, "odradek.log.file.backups": 1}
 
 @pytest.fixture(autouse=True)
 def former() -> Iterator[None]:
-    """pytest's own handlers again afterwards."""
+    """Restores pytest's own handlers afterwards."""
     loggers = [logging.getLogger(), logging.getLogger(logs.AUDIT)]
     before = [(logger, list(logger.handlers), logger.level, logger.propagate) for logger in loggers]
     yield

@@ -122,7 +122,7 @@ def test_the_file_of_the_roles_is_a_directory(tmp_path: Path) -> None:
 
 
 def test_under_systemd_that_is_one_line_too(tmp_path: Path) -> None:
-    """The last steps of a stop, after which nothing of the broker is left."""
+    """The last steps of a stop: afterwards no process of the broker is left."""
     (tmp_path / "run" / "roles.lock").mkdir(parents=True)
     settings = {"log.dirs": str(tmp_path / "data"), "odradek.run.dir": str(tmp_path / "run")}
     with pytest.raises(BootError, match=r"roles\.lock: Is a directory"):
@@ -131,7 +131,7 @@ def test_under_systemd_that_is_one_line_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", [None, "nowhere", "data"])
 def test_a_log_directory_that_is_no_directory(tmp_path: Path, target: str | None) -> None:
-    """A file, a link to nothing, and one to itself."""
+    """A file, a dangling link, and a link to itself."""
     one = tmp_path / "data"
     if target:
         one.symlink_to(target)
@@ -168,7 +168,7 @@ def test_only_workers_are_numbered() -> None:
 
 @pytest.mark.parametrize("files", [64, 256])
 def test_too_few_open_files_are_one_line(tmp_path: Path, files: int) -> None:
-    """Its processes could not be started: each would end in a traceback, again and again."""
+    """Without this check, each process would end with a traceback again and again."""
     words = f"ulimit -n {files}; exec {sys.executable} -m odradek.broker start"
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 3

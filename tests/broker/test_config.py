@@ -1,4 +1,4 @@
-"""From server.properties and overrides to a BrokerConfig, and through config.json."""
+"""From server.properties and overrides to a BrokerConfig, and a round trip through config.json."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
 
 
 def test_kafkas_own_example_file_loads(tmp_path: Path) -> None:
-    """The settings of the server.properties that Kafka 3.9 ships."""
+    """Loads the settings of the server.properties that Kafka 3.9 ships."""
     path = tmp_path / "server.properties"
     path.write_text(
         "broker.id=0\nnum.network.threads=3\nnum.io.threads=8\nsocket.send.buffer.bytes=102400\n"
@@ -182,7 +182,7 @@ def test_settings_of_the_authorizer_are_checked(key: str, value: str, says: str)
 
 
 def test_numbers_of_brokers_in_a_cluster() -> None:
-    """Kafka's rule; a broker alone has no numbers to give out."""
+    """Kafka's rule; a single broker assigns no node ids."""
     cluster = {"log.dirs": "d", "zookeeper.connect": "z:1"}
     refused = (
         ({"broker.id": "1001"}, "reserved.broker.max.id"),

@@ -1,9 +1,9 @@
-"""Topics and groups that are deleted while the coordinator reads `__consumer_offsets`, in any order of what happens.
+"""Deletions of topics and groups while the coordinator loads `__consumer_offsets`, in random order.
 
-Loading begins again and again: the leadership is lost and regained, the coordinator dies, one group has a fault. What a
-client is then told of a group is what was committed last, or nothing once its topic or group was deleted. Where the
-tombstones of a deleted topic were not written when the leadership or the process was lost, the offsets are back, as
-with Apache Kafka, whose next coordinator knows nothing of it; until then no client sees them again.
+Loads restart repeatedly: the leadership is lost and regained, the coordinator dies, one group has a fault. A client
+must get the last committed offset, or no offset after its topic or group was deleted. If the tombstones of a deleted
+topic were not written before the leadership or the process was lost, the offsets return, as with Apache Kafka, whose
+next coordinator does not know of the deletion; until then no client sees them again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from odradek.workers.dispatch.catalog import Catalog
 from .coordinator.test_group_coordinator import OTHER, OWN, Place, value
 
 GROUPS, TOPICS = ("g", "h"), ("t", "u")
-BATCH = 100  # are read in a step
+BATCH = 100  # the records of one step
 
 Key = tuple[str, str]  # group, topic
 
@@ -48,10 +48,10 @@ class Steady:
 
 
 class SlowPlace(Place):
-    """Loads go on by a step in each turn."""
+    """Loads run one step in each turn."""
 
     def begin_again(self, folder: Path) -> None:
-        """The coordinator dies; another begins."""
+        """The coordinator dies, and another one starts."""
         self.catalog.log.close()
         self.catalog = Catalog(self.shared, folder / "run", roles.COORDINATOR, self.config, self.config.log_dirs)
         row = self.shared.processes.row(roles.COORDINATOR)
@@ -70,24 +70,24 @@ class SlowPlace(Place):
 
 
 class Known:
-    """What may be told of one group's offset in one topic."""
+    """The allowed answers for one group's offset in one topic."""
 
     def __init__(self) -> None:
         self.values = {-1}
-        self.back: set[int] = set()  # what may come back when the log is read
-        self.last = 0  # number of the event that decides
+        self.back: set[int] = set()  # offsets that may return with the next load
+        self.last = 0  # the number of the decisive event
 
     def sent(self, number: int, offset: int) -> None:
-        """It may come to that."""
+        """The offset is a possible answer from now on."""
         self.values.add(offset)
         self.last = number
 
     def done(self, number: int, offset: int) -> None:
-        """It has come to that, if nothing was sent since."""
+        """The offset is the only answer, unless a later event was sent."""
         self.values = {offset} if self.last == number else self.values | {offset}
 
     def lost(self) -> None:
-        """What was not written is forgotten."""
+        """Unwritten changes are lost."""
         self.values |= self.back
         self.back = set()
 
@@ -135,7 +135,7 @@ class Loads(RuleBasedStateMachine):
             self._answered(answer)
         for (group, _), one in self.known.items():
             if self.leads and self._served(group):
-                one.back = set()  # the tombstones are in the log
+                one.back = set()  # the log has the tombstones
 
     def _answered(self, answer: Answer) -> None:
         what, number, name = answer.token
@@ -170,7 +170,7 @@ class Loads(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 1), again=st.booleans())
     def delete_topic(self, at: int, again: bool) -> None:
-        """`again`: there is another of that name at once."""
+        """`again`: a topic with this name is created at once."""
         if not self.topics:
             return
         topic = self.topics.pop(at % len(self.topics))
@@ -195,7 +195,7 @@ class Loads(RuleBasedStateMachine):
 
     @rule(alone=st.booleans(), told=st.booleans())
     def lose_and_win(self, alone: bool, told: bool) -> None:
-        """Another broker leads, known to this one or not, and then this one again."""
+        """Another broker leads, with or without this one's knowledge, and then this one again."""
         self.epoch += 1
         self.place.follow(self.epoch)
         self.leads = False
@@ -222,7 +222,7 @@ class Loads(RuleBasedStateMachine):
 
     @rule()
     def other_epoch(self) -> None:
-        """The leader goes on; the other is out of the ISR."""
+        """The leader continues in another epoch; the other replica is out of the ISR."""
         self._lead(alone=True)
         self._publish()
 

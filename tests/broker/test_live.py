@@ -1,4 +1,4 @@
-"""A whole real broker: what the supervisor, acceptor and janitor owe its clients."""
+"""A complete real broker: clients during stops, kills, scaling and retention."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def test_stop_is_clean_and_the_next_start_knows_everything(fresh_broker: Fresh) 
 
 @pytest.mark.parametrize(("where", "goes_to"), [(">/dev/full", "/dev/full"), (">&-", "/dev/null")])
 def test_broker_serves_without_a_reader_of_its_output(fresh_broker: Fresh, where: str, goes_to: str) -> None:
-    """Standard output goes to a disk that is full, or is closed."""
+    """Standard output is a full disk, or closed."""
     broker = fresh_broker()
     broker.stop()
     broker.prefix = ["sh", "-c", f'exec "$@" {where}', "sh"]
     broker.launch()
-    wait_until(lambda: answers(broker.bootstrap), 60, "an answer")
+    wait_until(lambda: answers(broker.bootstrap), 60, "the broker answers")
     assert broker.process is not None
     assert os.readlink(f"/proc/{broker.process.pid}/fd/1") == goes_to
     _create(broker, "t")
@@ -116,7 +116,7 @@ def test_nothing_acknowledged_is_lost_when_the_supervisor_dies(fresh_broker: Fre
 
 
 def test_scaling_disturbs_no_connection(fresh_broker: Fresh) -> None:
-    """retries=0: one failed request is a failed test; retired workers hand their connections over."""
+    """With retries=0, one failed request fails the test; retired workers pass their connections on."""
     broker = fresh_broker(odradek_workers=1)
     _create(broker, "t")
     producers = [_producer(broker, retries=0, enable_idempotence=False) for _ in range(3)]
@@ -149,11 +149,11 @@ def test_retention_and_removal(fresh_broker: Fresh) -> None:
         logs = [name for name in names if ".log" in name]
         return logs == ["00000000000000000020.log"] and not any(name.endswith(".deleted") for name in names)
 
-    wait_until(only_an_empty_segment, 60, "all but the active segment gone")
+    wait_until(only_an_empty_segment, 60, "only the active segment is left")
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     admin.delete_topics(["t"])
     admin.close()
-    wait_until(lambda: not any(name.startswith("t-0") for name in os.listdir(broker.data_dir)), 60, "t-0 removed")
+    wait_until(lambda: not any(name.startswith("t-0") for name in os.listdir(broker.data_dir)), 60, "t-0 is removed")
     broker.stop()
 
 

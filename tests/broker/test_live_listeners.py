@@ -1,4 +1,4 @@
-"""Listeners that come and go while a broker runs (broker.controller.dynamic_listeners)."""
+"""Listeners that are added and removed while a broker runs (broker.controller.dynamic_listeners)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Configs = dict[str, str | None]
 
 
 class ListeningBroker(Broker):
-    """PLAINTEXT at its start; what a listener SASL_SSL needs is there, but not set."""
+    """PLAINTEXT at its start; the files for a listener SASL_SSL exist, but are not set."""
 
     def __init__(self, folder: Path, **overrides: Any) -> None:
         super().__init__(folder, **overrides)
@@ -95,7 +95,7 @@ class ListeningBroker(Broker):
             consumer.close()
 
     def advertised(self) -> list[tuple[str, int]]:
-        """What Metadata on PLAINTEXT says."""
+        """The addresses in Metadata responses on PLAINTEXT."""
         with self.wire() as wire:
             return [(broker.host, broker.port) for broker in wire.metadata().brokers]
 
@@ -108,7 +108,7 @@ class ListeningBroker(Broker):
 
 
 class Load:
-    """A client of PLAINTEXT that produces all the time; it must see no error."""
+    """A client on PLAINTEXT that produces all the time; it must see no error."""
 
     def __init__(self, broker: Broker) -> None:
         self.acked = 0
@@ -135,7 +135,7 @@ class Load:
 
     def check(self) -> None:
         before = self.acked
-        wait_until(lambda: self.errors or self.acked > before + 10, SECONDS, "more records")
+        wait_until(lambda: self.errors or self.acked > before + 10, SECONDS, "more records are acknowledged")
         assert not self.errors
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ def test_a_listener_comes_and_goes_under_load(broker: ListeningBroker) -> None:
             load.check()
             held = socket.create_connection(("127.0.0.1", broker.secured), SECONDS)
             assert broker.alter(listeners=broker.plain()) == (0, "")
-            assert held.recv(1) == b"", "its listener has gone"
+            assert held.recv(1) == b"", "the connection of the removed listener is open"
             wait_until(lambda: not broker.takes(broker.secured), SECONDS, "the port is closed")
             load.check()
         assert broker.change({"listeners": None}) == (0, "")
@@ -197,13 +197,13 @@ def test_a_restart_keeps_it(broker: ListeningBroker) -> None:
 
 @pytest.mark.parametrize("role", ["acceptor", "controller", "worker", "coordinator"])
 def test_a_child_dies_in_between(broker: ListeningBroker, role: str) -> None:
-    """Before the change, amid it and after it: the listener serves in the end, and PLAINTEXT all the time."""
+    """Killed before, during and after the change: the listener serves in the end, and PLAINTEXT all the time."""
     broker.add_user()
     broker.kill_role(role)
     changed: list[tuple[int, str]] = []
 
     def change() -> None:
-        with contextlib.suppress(OSError, EOFError):  # the worker that has the connection may be the one that is killed
+        with contextlib.suppress(OSError, EOFError):  # the killed worker may be the one that has the connection
             changed.append(broker.change(broker.security() | {"listeners": broker.both()}))
 
     thread = threading.Thread(target=change)
@@ -212,7 +212,7 @@ def test_a_child_dies_in_between(broker: ListeningBroker, role: str) -> None:
     broker.await_respawn(role, broker.kill_role(role))
     thread.join(SECONDS)
     if not changed or changed[0][0]:
-        wait_until(lambda: _changes(broker), SECONDS, "the change")
+        wait_until(lambda: _changes(broker), SECONDS, "the change is applied")
     broker.await_respawn(role, broker.kill_role(role))
     broker.serves_carol()
     broker.restart(kill=True)
@@ -233,11 +233,11 @@ def test_a_port_that_another_program_has(broker: ListeningBroker) -> None:
         assert code == INVALID_REQUEST and f"port {broker.secured} is in use by another program" in message
         assert broker.advertised() == [("127.0.0.1", broker.port)]
     broker.restart()
-    assert not broker.takes(broker.secured), "nothing was stored"
+    assert not broker.takes(broker.secured), "the refused listener accepts connections"
 
 
 def test_a_port_that_is_taken_at_the_restart(broker: ListeningBroker) -> None:
-    """The broker serves without the listener, and listens as soon as it can."""
+    """The broker serves without the listener, and binds it as soon as possible."""
     broker.add_user()
     broker.add_secured()
     broker.stop()
@@ -253,7 +253,7 @@ def test_a_port_that_is_taken_at_the_restart(broker: ListeningBroker) -> None:
 
 
 def secured_address(broker: ListeningBroker) -> tuple[str, int] | None:
-    """Where the listener SASL_SSL is, as `odradek status` says."""
+    """The address of the listener SASL_SSL in `odradek status`."""
     document = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
     found = [text for text in document["listeners"] if text.startswith("SASL_SSL://")]
     return ("127.0.0.1", int(found[0].rpartition(":")[2])) if found else None
@@ -290,7 +290,7 @@ REFUSED = {
 
 
 def test_refused(broker: ListeningBroker) -> None:
-    """In one line, and everything is as it was."""
+    """The error is one line, and nothing changes."""
     words = {"plain": broker.plain(), "port": free_port(), "theirs": broker.port}
     for what, (configs, why) in REFUSED.items():
         changed = {name: text.format(**words) for name, text in configs.items()}
@@ -328,7 +328,7 @@ def test_advertised_addresses(broker: ListeningBroker) -> None:
 
 
 def test_any_port(tmp_path: Path) -> None:
-    """Port 0 of a listener that is added, and of one that is there."""
+    """Port 0 for an added listener, and for an existing one."""
     broker = ListeningBroker(tmp_path, listener_security_protocol_map="A:PLAINTEXT,B:PLAINTEXT,PLAINTEXT:PLAINTEXT")
     broker.properties["listeners"] = f"{broker.plain()},A://127.0.0.1:0"
     try:
@@ -370,4 +370,4 @@ def test_a_new_name_at_the_address_of_a_removed_one(broker: ListeningBroker) -> 
     broker.serves_carol()
     deadline = time.monotonic() + 3
     while time.monotonic() < deadline:
-        assert not answers(f"127.0.0.1:{broker.secured}", 1), "never in plain text"
+        assert not answers(f"127.0.0.1:{broker.secured}", 1), "the removed name answers in plain text"

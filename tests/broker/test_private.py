@@ -1,4 +1,4 @@
-"""Access of other users to a broker's data: docs/threat-model.md names all files and regions, and their readers."""
+"""Access of other users to a broker's data: docs/threat-model.md lists all files and regions with their readers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ UMASK = 'umask 022; exec "$@"'
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[SecuredBroker]:
-    """With a record, secrets, the umask of most systems, and a limit that lets programs write core dumps."""
-    folder = Path(tempfile.mkdtemp(prefix="odradek-private-"))  # pytest's own folders are closed to others
+    """A broker with a record, secrets, the usual umask, and a limit that allows core dumps."""
+    folder = Path(tempfile.mkdtemp(prefix="odradek-private-"))  # pytest's own folders are not accessible to others
     folder.chmod(0o755)
     made = SecuredBroker(folder / "broker", **SETTINGS)
     made.prefix = ["prlimit", "--core=unlimited", "sh", "-c", UMASK, "sh"]
@@ -44,7 +44,7 @@ def broker() -> Iterator[SecuredBroker]:
         made.start()
         wire, topic = made.authenticated("SASL_SSL"), create_topic(made, "private")
         assert produce(wire, topic, batch([RECORD])).error_code == 0
-        wait_until(lambda: (made.data_dir / "recovery-point-offset-checkpoint").exists(), 60, "a checkpoint")
+        wait_until(lambda: (made.data_dir / "recovery-point-offset-checkpoint").exists(), 60, "a checkpoint is written")
         yield made
     finally:
         made.close()
@@ -59,7 +59,7 @@ def processes(broker: SecuredBroker) -> list[psutil.Process]:
 
 def open_to_others(path: Path) -> bool:
     """Whether another user can read the file, or connect to the socket."""
-    if not path.exists():  # any more
+    if not path.exists():  # removed in between
         return False
     needed = stat.S_IWOTH if path.is_socket() else stat.S_IROTH
     found = [(path, needed), *((parent, stat.S_IXOTH) for parent in path.parents)]
@@ -71,7 +71,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def named_in(heading: str) -> str:
-    """The part of the threat model below a heading."""
+    """The part of the threat model under a heading."""
     return MODEL.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
@@ -79,7 +79,7 @@ def test_only_the_named_files_are_open_to_others(broker: SecuredBroker) -> None:
     text = " ".join(line for line in named_in("Files").splitlines() if line.startswith("| *`meta"))
     patterns = re.findall(r"`([^`]+)`", text)
     readable = [path for path in files_below(broker.data_dir) if open_to_others(path)]
-    assert {path.name for path in readable} >= {"meta.properties", "partition.metadata"}, "the test sees none"
+    assert {path.name for path in readable} >= {"meta.properties", "partition.metadata"}, "the test finds none"
     names = {path.name.removesuffix(".tmp") for path in readable}
     assert {name for name in names if not any(Path(name).match(pattern) for pattern in patterns)} == set()
     secrets = [secret.encode() for secret in (PASSWORD, OTHER_PASSWORD, TOKEN_KEY)]
@@ -116,7 +116,7 @@ def test_no_secret_is_in_command_lines_environments_titles_or_the_log(broker: Se
 
 
 def test_no_process_writes_a_core_dump(broker: SecuredBroker) -> None:
-    """Not even after `ulimit -c unlimited`; the hard limit stays, to debug a crash."""
+    """Not even after `ulimit -c unlimited`; the hard limit stays, so that a crash can be debugged."""
     limits = {
         process.rlimit(psutil.RLIMIT_CORE) for process in processes(broker) if "fork-server" not in process.cmdline()
     }

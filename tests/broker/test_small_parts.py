@@ -1,4 +1,4 @@
-"""Banner, limits, log levels, systemd's words, back-off, connection limits."""
+"""Banner, limits, log levels, sd_notify, back-off, connection limits."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_each_role_has_its_log_file(tmp_path: Path) -> None:
 def test_a_process_that_cannot_be_started_costs_the_others_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The machine may be out of processes, memory or descriptors for a moment."""
+    """The machine may be out of processes, memory or descriptors temporarily."""
     refused = [BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))]
 
     def start(role: int) -> int:
@@ -164,7 +164,7 @@ def test_no_client_begins_a_line_where_the_journal_is_away(capsys: pytest.Captur
 
 
 def test_no_client_begins_a_line_of_the_log(tmp_path: Path) -> None:
-    """Client ids, group ids and transactional ids may hold line breaks, and what terminals obey."""
+    """Client ids, group ids and transactional ids may contain line breaks and terminal control characters."""
     forged = "2026-01-01 00:00:00,000 CRITICAL janitor odradek.broker: all is lost"
     nasty = f"me\n{forged}\r{forged}\x1b[2J\x85{forged}\u2028{forged}"
     record = logging.LogRecord("odradek.x", logging.INFO, "", 0, "from %s: done", (nasty,), None)
@@ -183,7 +183,7 @@ def test_no_client_begins_a_line_of_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("formatter", [logs.LineFormatter, logs.TruncatingFormatter])
 def test_a_name_of_many_characters_makes_no_long_line(formatter: type[logs.TruncatingFormatter]) -> None:
-    """What is said of it stays: it stands before and behind."""
+    """The text before and after the name stays."""
     name = "x" * 32_767
     record = logging.LogRecord("odradek.x", logging.INFO, "", 0, "group %s: %s left: done", (name, name), None)
     formatted = formatter("%(name)s: %(message)s").format(record)
@@ -229,12 +229,12 @@ def test_backoff_grows_and_forgets() -> None:
 
 
 def test_backoff_of_a_process_that_is_killed_repeatedly() -> None:
-    """Its clients wait for no more than a moment, and yet its starts are bounded."""
+    """Clients of such a process wait only briefly, but its restarts are bounded."""
     backoff = Backoff()
     assert [backoff.died(0.3, served=True) for _ in range(4)] == [0, FIRST_DELAY_S, FIRST_DELAY_S, FIRST_DELAY_S]
     for _ in range(10):
         backoff.died(0.1, served=False)
-    assert backoff.died(0.3, served=True) == FIRST_DELAY_S, "what could not start starts again"
+    assert backoff.died(0.3, served=True) == FIRST_DELAY_S, "a process that serves again resets the delay"
 
 
 def test_deaths_in_words() -> None:
@@ -282,12 +282,12 @@ def test_a_listener_has_bounds_of_its_own() -> None:
     assert counts.wait(0, "IN") == -1 and counts.wait(0, "OUT") == 0
     counts.closed("a", "IN")
     counts.accepted("IN")
-    assert counts.wait(0, "IN") > 0, "three a second have come"
+    assert counts.wait(0, "IN") > 0, "the creation rate of three per second does not limit"
     assert counts.wait(0.5, "IN") == 0
 
 
 def test_the_brokers_own_listener_is_spared() -> None:
-    """But only if there is another one, as in Kafka."""
+    """Only if there is another listener, as in Kafka."""
     values = {"max.connections": 1, "max.connections.per.ip": UNLIMITED, "max.connection.creation.rate": 1}
     for names, wait in ((["IN", "OUT"], 0), (["IN"], -1)):
         counts = ConnectionCounts(ConnectionLimits.of(values.get, names, "IN"), 0)
@@ -299,7 +299,7 @@ def test_the_brokers_own_listener_is_spared() -> None:
 
 @given(st.integers(1, 100), st.integers(1, 20))
 def test_creation_rate(rate: int, seconds: int) -> None:
-    """No connection exceeds the rate, after the first second's worth."""
+    """After the first second's burst, connections do not exceed the rate."""
     counts = ConnectionCounts(ConnectionLimits(rate=rate), 0)
     now, came = 0.0, 0
     while now < seconds:

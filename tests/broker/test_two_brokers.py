@@ -1,4 +1,4 @@
-"""Brokers that meet on a log directory or in a run directory: one of them at most, whichever processes it has."""
+"""Two brokers with the same log directory or run directory: only one of them runs, whichever processes it has."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def config_of(folder: Path, run: str, *log_dirs: str) -> BrokerConfig:
 
 @contextmanager
 def prepared(config: BrokerConfig) -> Iterator[Boot]:
-    """What `odradek systemd prepare` leaves when it has gone: memory, run directory, and no lock."""
+    """The state after `odradek systemd prepare`: memory and run directory exist, no lock is held."""
     held: list[int] = []
     lock = logdirs.lock_dir
     with pytest.MonkeyPatch.context() as patch:
@@ -60,7 +60,7 @@ def prepared(config: BrokerConfig) -> Iterator[Boot]:
 
 @contextmanager
 def running(config: BrokerConfig, role: int) -> Iterator[None]:
-    """A process of a broker, which ends with the block."""
+    """A process of a broker within the block."""
     words = [sys.executable, "-c", ENTER, str(config.run_dir), str(role)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as entered:
         assert entered.stdout is not None
@@ -76,14 +76,14 @@ def start(config: BrokerConfig) -> Boot:
 @pytest.mark.parametrize("role", [roles.worker_role(0), roles.JANITOR])
 @pytest.mark.parametrize("dirs", [("one", "two"), ("two", "three")])
 def test_one_process_that_lives_keeps_another_broker_out(tmp_path: Path, role: int, dirs: tuple[str, ...]) -> None:
-    """The supervisor is away, as while systemd starts it again: else two would write with a `partition.lock` each."""
+    """The supervisor is dead and systemd restarts it: two brokers with a `partition.lock` each would corrupt logs."""
     first, second = config_of(tmp_path, "first"), config_of(tmp_path, "second", *dirs)
     with prepared(first):
         with running(first, role):
             with pytest.raises(BootError, match=f"{tmp_path}/.* is in use: another broker"):
                 start(second)
-            assert not second.run_dir.exists(), "a start that was refused leaves nothing"
-            assert shm.Shared.attach(shm_prefix(first.data_dir)).prefix, "the memory of the one that lives is there"
+            assert not second.run_dir.exists(), "a refused start leaves a run directory"
+            assert shm.Shared.attach(shm_prefix(first.data_dir)).prefix, "the running broker's memory is gone"
         start(second).leave()
 
 
@@ -102,7 +102,7 @@ def test_a_process_that_comes_back_late_finds_another_broker(tmp_path: Path) -> 
     with prepared(first), prepared(second), running(second, roles.JANITOR):
         with pytest.raises(OdradekError, match=f"{tmp_path}/two is in use") as refused:
             process.enter(roles.worker_role(0), first.run_dir)
-        assert not isinstance(refused.value, BootError), "a manager tries again: the other one may be leaving"
+        assert not isinstance(refused.value, BootError), "the error must be retriable: the other broker may be stopping"
 
 
 def test_a_start_in_the_same_run_directory_joins_those_that_live(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_start_in_the_same_run_directory_joins_those_that_live(tmp_path: Path)
 
 
 def test_a_file_that_a_broker_has_removed_gives_no_role(tmp_path: Path) -> None:
-    """A waiter would hold the byte of the removed file, while another process holds that of the next one."""
+    """A waiting process would lock the removed file, while another process locks the new one."""
     first, late = RoleLocks(tmp_path / "roles.lock"), RoleLocks(tmp_path / "roles.lock")
     assert first.hold(roles.SUPERVISOR)
     assert first.seal(range(1, roles.ROLES)) and not late.hold(roles.JANITOR)
@@ -123,11 +123,11 @@ def test_a_file_that_a_broker_has_removed_gives_no_role(tmp_path: Path) -> None:
     assert not late.hold(roles.JANITOR) and not late.current()
     following = RoleLocks(tmp_path / "roles.lock")
     assert following.hold(roles.JANITOR) and following.number() != late.number()
-    assert not following.alive(roles.FIRST_WORKER), "the seal went with its process"
+    assert not following.alive(roles.FIRST_WORKER), "the lock outlives its process"
 
 
 def test_waiter_for_a_role_opens_the_current_file(tmp_path: Path) -> None:
-    """A start that failed has removed the file between two processes of that role."""
+    """A failed start has removed the file between two processes of this role."""
     config = config_of(tmp_path, "run")
     with prepared(config):
         path = config.run_dir / process.ROLE_LOCK
@@ -135,7 +135,7 @@ def test_waiter_for_a_role_opens_the_current_file(tmp_path: Path) -> None:
         assert former.hold(roles.JANITOR)
         words = [sys.executable, "-c", ENTER, str(config.run_dir), str(roles.JANITOR)]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as waiting:
-            wait_until(lambda: path.name in _opened(waiting.pid), 60, "it to wait")
+            wait_until(lambda: path.name in _opened(waiting.pid), 60, "the process waits for the role")
             former.remove()
             assert waiting.stdout is not None
             assert waiting.stdout.readline() == "in\n"
@@ -151,7 +151,7 @@ def _opened(pid: int) -> set[str]:
 
 
 def test_stop_keeps_the_memory_while_a_process_lives(tmp_path: Path) -> None:
-    """The memory stays, and the file of who has a byte of it."""
+    """The memory stays, and so does the lock file."""
     config = config_of(tmp_path, "run")
     with prepared(config), running(config, roles.JANITOR):
         again = boot.again(config)
@@ -161,7 +161,7 @@ def test_stop_keeps_the_memory_while_a_process_lives(tmp_path: Path) -> None:
 
 
 class TestAfterAVersionBefore:
-    """Whose roles are bytes of a file in the first log directory, and whose supervisor alone locked them all."""
+    """Former releases: roles are bytes of a file in the first log directory, and the supervisor alone locks all."""
 
     def test_next_version_continues_with_the_former_file(self, tmp_path: Path) -> None:
         config = config_of(tmp_path, "run")

@@ -1,4 +1,4 @@
-"""Two answers compared field by field."""
+"""Field-by-field comparison of two responses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WHAT = ("name", "topic", "topic_id", "partition_index", "index", "partition", "g
 
 
 class Field(NamedTuple):
-    """A field that differs; `path` names it and its topic, partition or group."""
+    """A differing field; `path` has its name and its topic, partition or group."""
 
     path: str
     ours: Any
@@ -19,7 +19,7 @@ class Field(NamedTuple):
 
 
 def fields(ours: Any, theirs: Any, path: str = "") -> list[Field]:
-    """All fields that differ; none: the answers are equal."""
+    """All differing fields; empty for equal responses."""
     if ours == theirs:
         return []
     if isinstance(ours, dict) and isinstance(theirs, dict):
@@ -35,7 +35,7 @@ def _of(row: dict[str, Any]) -> str:
 
 
 def errors_in(answer: Any) -> set[int]:
-    """All error codes of an answer."""
+    """All error codes of a response."""
     if isinstance(answer, list):
         return set().union(*map(errors_in, answer))
     if not isinstance(answer, dict):

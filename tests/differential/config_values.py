@@ -1,4 +1,4 @@
-"""Values of configs, valid and invalid ones, for requests to both brokers."""
+"""Valid and invalid config values, for requests to both brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The APIs of a sequence: those of records, groups, transactions and administration."""
+"""The APIs of a sequence: records, groups, transactions or administration."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ CHANGES: Pools = {
     "election_type": [0, 1],
 }
 OF_TRANSACTIONS: Pools = {"transactional_share": [0.8], "markers.count": (1,)}
-"""Kafka does not answer a WriteTxnMarkers whose last marker has no partition to be written to, if another one has."""
+"""Kafka sends no response to WriteTxnMarkers if the last marker has no writable partition and another one has some."""
 OWN = {"log.dirs", "listeners", "broker.id", "zookeeper.connect", "metric.reporters", "num.partitions",
        "auto.create.topics.enable"}  # fmt: skip
-"""Configs that only one of the two has, or was started with."""
+"""Configs that only one broker has, or that only one was started with."""
 OF_ONE_BROKER: Pools = {
     "configuration_keys": [name.encode() for name in OF_BROKERS if name not in OWN],
     "configuration_keys.count": (1, 2, 3), "never_null": ("configuration_keys",),
@@ -74,7 +74,7 @@ OF_ONE_BROKER: Pools = {
 
 
 class Family(NamedTuple):
-    """APIs that a sequence uses together: weight by name; and values of their fields beside the common ones."""
+    """APIs that a sequence uses together: weights by name, and field values in addition to the common ones."""
 
     name: str
     weights: Mapping[str, int]
@@ -106,14 +106,14 @@ FAMILIES = (
 
 INTERNAL_IN = ("Metadata.name", "Produce.name", "OffsetCommit.name", "TxnOffsetCommit.name", "AddPartitionsToTxn.name",
                "DescribeTopicPartitions.name")  # fmt: skip
-"""Fields that name an internal topic now and then, whose records no other sequence is to change."""
+"""Fields that sometimes name an internal topic, whose records no other sequence may change."""
 
 LANDED = {"records", "groups", "transactions", "topics", "brokers"}
-"""Families without a difference that has no reason; the others are played only where all are (`-m long`)."""
+"""Families without unexplained differences; the others run only with all families (`-m long`)."""
 
 
 def clients(suffix: str) -> list[Pools]:
-    """Two clients with the same names and one with any, used by no other sequence."""
+    """Two clients with the same names and one with arbitrary names, which no other sequence uses."""
     groups, ids = ([b"%s-%s" % (stem, suffix.encode()) for stem in stems] for stems in ((b"g1", b"g2"), (b"x1", b"x2")))
     one = {"group_id": groups[:1], "transactional_id": ids[:1], "v3_and_below_transactional_id": ids[:1]}
     any_of = {"group_id": groups, "transactional_id": ids, "v3_and_below_transactional_id": ids}
@@ -125,7 +125,7 @@ def clients(suffix: str) -> list[Pools]:
 
 
 def apis(family: Family, versions: Mapping[int, tuple[int, int]], keys: Mapping[str, int]) -> list[Api]:
-    """Its requests in the versions that both brokers offer."""
+    """The requests of a family, in the versions that both brokers support."""
     return [
         Api(name, versions[keys[name]], weight)
         for name, weight in family.weights.items()
@@ -134,7 +134,7 @@ def apis(family: Family, versions: Mapping[int, tuple[int, int]], keys: Mapping[
 
 
 def pools(family: Family, suffix: str, names: list[str], ids: list[bytes]) -> Pools:
-    """Values of fields, given topics of these names and ids."""
+    """Field values for topics with these names and ids."""
     end = suffix.encode()
     topics = [name.encode() for name in names]
     known = [*topics, *topics, *topics, b"no-" + end]
@@ -148,4 +148,4 @@ def pools(family: Family, suffix: str, names: list[str], ids: list[bytes]) -> Po
 
 
 LOWEST = {"OffsetCommit": 1, "OffsetFetch": 1}
-"""Version 0 keeps offsets in ZooKeeper, which Kafka 3.9 in KRaft mode has not (it answers UNSUPPORTED_VERSION)."""
+"""Version 0 keeps offsets in ZooKeeper; Kafka 3.9 in KRaft mode has none (and returns UNSUPPORTED_VERSION)."""

@@ -1,4 +1,4 @@
-"""Two brokers that get the same requests, one after the other; their answers are compared."""
+"""Two brokers that get the same requests in the same order; their responses are compared."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from .plain import Names, plain, request_class
 from .values import Values
 
 SPICES = (0.0, 0.0, 0.02, 0.1)
-PROBE = 18  # ApiVersions, sent behind a request that gets no answer: the connection ended if it gets none either
-PLAIN_HEADS = {"ApiVersions"}  # who asks does not know yet what the broker knows
+PROBE = 18  # ApiVersions, sent after a request without a response: if it gets none either, the connection is closed
+PLAIN_HEADS = {"ApiVersions"}  # the client does not know the broker's versions yet
 WAITS_S = 0.3  # for a request that waits for other clients
 ANSWER_S = 20.0
 CLIENT_IDS = ("tests", "tests", "", None, "Ωδ", "x" * 300)
-SETTLED_S = 3.0  # until both are through with what they do in the background
+SETTLED_S = 3.0  # until both brokers have finished their background work
 LEARNT = 4
 MEMBER_ID_REQUIRED = 79
 NOBODYS = (-1, b"")
 Address = tuple[str, int]
 UNSETTLED = {3, 5, 14, 15, 16, 51}
-"""Errors of what is not there yet, or not through yet: a request is sent once more while only one broker has one."""
+"""Errors of resources that do not exist yet or are not ready: the request is repeated while only one broker has one."""
 CHANGES = {"CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "Metadata",
            "EndTxn", "InitProducerId"}  # fmt: skip
-"""What goes on after it is answered: in Kafka's broker, and with the markers of transactions in both."""
-SPREAD_S = 0.1  # until Kafka's log of a topic has its new configs, about
+"""APIs whose work continues after the response: in Kafka's broker, and with transaction markers in both."""
+SPREAD_S = 0.1  # roughly, until a log of Kafka's applies new topic configs
 READS = {1, 2, 3, 9, 10, 15, 16, 23, 32, 35, 46, 60, 61, 65, 66, 75}
 
 
 class Difference(NamedTuple):
-    """What two brokers do not answer alike ("none": no answer, "closed": no connection any more) to `request`.
+    """Different responses of two brokers ("none": no response, "closed": the connection is closed) to `request`.
 
-    `produced`: the Produce requests before.
+    `produced`: the former Produce requests.
     """
 
     step: Step
@@ -54,7 +54,7 @@ class Difference(NamedTuple):
 
     @property
     def request(self) -> Any:
-        """The request that our broker got."""
+        """The request to our broker."""
         return decoded(self.step, self.body)
 
     @property
@@ -67,7 +67,7 @@ class Difference(NamedTuple):
 
     @property
     def fields(self) -> list[Field]:
-        """The fields that differ."""
+        """The differing fields."""
         return fields(self.ours, self.theirs)
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ def decoded(step: Step, body: bytes) -> Any:
 
 
 class Played(NamedTuple):
-    """The outcome of a sequence: equal answers, differences after which it continued, and the one that ended it."""
+    """The result of a sequence: equal responses, differences after which it continued, and the one that ended it."""
 
     alike: int
     passed: Sequence[Difference]
@@ -97,7 +97,7 @@ class _Sent(NamedTuple):
 
 
 class Client:
-    """A client of one broker: a connection, and what it has learnt."""
+    """A client of one broker: its connection, and values from responses."""
 
     def __init__(
         self, address: Address, pools: Pools, learns: Mapping[str, Sequence[str]], names: Names, client_id: str | None
@@ -135,17 +135,17 @@ class Client:
         self._sock.sendall(self._frame)
 
     def again(self) -> None:
-        """Send the last request once more."""
+        """Send the last request again."""
         assert self._sock is not None
         self._sock.sendall(self._frame)
 
     def park(self) -> None:
-        """Leave the last request waiting for its answer; the next one uses another connection."""
+        """Leave the last request pending; the next one uses another connection."""
         self.parked.append(self._asked)
         self._sock = None
 
     def take_parked(self, place: int, seconds: float) -> Any:
-        """As `take`, for a request that was left waiting."""
+        """As `take`, for a pending request."""
         asked = self.parked[place]
         answer = self._taken(asked, seconds)
         if answer != "none":
@@ -154,7 +154,7 @@ class Client:
         return answer
 
     def take(self, seconds: float) -> Any:
-        """The answer, comparable; "none" without an answer, "closed" when the connection ends."""
+        """The response in comparable form; "none" without a response, "closed" if the connection ends."""
         answer = self._taken(self._asked, seconds)
         if answer == "closed":
             self.close()
@@ -176,14 +176,14 @@ class Client:
         return plain(self._answer, self._names)
 
     def learn(self, answer: Any = None) -> None:
-        """Remember values of the last answer for fields of later requests."""
+        """Remember values of the last response for fields of later requests."""
         answer = self._answer if answer is None else answer
         if getattr(answer, "error_code", 0) not in (0, MEMBER_ID_REQUIRED) or self._names.others(answer):
             return
         for name in getattr(type(answer), "__slots__", ()):
             value = getattr(answer, name, None)
             if name == "members":
-                for member in sorted(value or (), key=lambda member: str(member.member_id)):  # by their clients' ids
+                for member in sorted(value or (), key=lambda member: str(member.member_id)):  # by their client ids
                     self._note("assignments.member_id", member.member_id.encode())
             elif isinstance(value, list):
                 for each in value:
@@ -202,7 +202,7 @@ class Client:
         self._note("session_epoch", at if session else 0)
 
     def _note(self, name: str, value: Any) -> None:
-        """The last entry is what was learnt last."""
+        """Append the value: the last entry is the newest."""
         known = self._pools.setdefault(name, [])
         if isinstance(known, tuple) or (value in known and value in NOBODYS):
             return
@@ -213,7 +213,7 @@ class Client:
             del known[0]
 
     def close(self) -> None:
-        """Close the connection; the next request gets a new one."""
+        """Close the connection; the next request opens a new one."""
         if self._sock is not None:
             self._sock.close()
             self._sock = None
@@ -241,13 +241,13 @@ def _acks(version: int, body: bytes) -> int:
 
 
 class Pair:
-    """Our broker and Apache's."""
+    """Our broker and Apache Kafka's."""
 
     def __init__(
         self, ours: Address, theirs: Address, learns: Mapping[str, Sequence[str]],
         waiting: frozenset[str], passes: Callable[[Difference], bool],
     ) -> None:  # fmt: skip
-        """`waiting`: APIs whose requests may wait for others. A sequence goes on after a difference that `passes`."""
+        """`waiting`: APIs whose requests may wait for others. A sequence continues after a difference that `passes`."""
         self._addresses = ours, theirs
         self._passes = passes
         self._learns = learns
@@ -256,7 +256,7 @@ class Pair:
     def play(
         self, played: Script, pools: tuple[Pools, Pools], suffix: str, settled: Callable[[], None]
     ) -> Played:  # fmt: skip
-        """Send all steps, up to the first difference that does not pass; later answers would not be comparable."""
+        """Send all steps, up to the first difference that does not pass, after which responses are not comparable."""
         names = Names(pools[0]["topic_id"], suffix), Names(pools[1]["topic_id"], suffix)
         rng = random.Random(played.name)
         clients = [self._both(own, pools, names, rng.choice(CLIENT_IDS)) for own in played.clients]
@@ -279,7 +279,7 @@ class Pair:
                 if step.api == "Produce" and isinstance(ours, dict):
                     produced.append((step, body))
                 if step.api == "Produce" and ours == "closed":
-                    break  # without an answer it is unknown what was stored before the fault
+                    break  # without a response it is unknown which records were stored before the fault
                 if step.api in CHANGES:
                     time.sleep(SPREAD_S)
                     settled()
@@ -292,12 +292,12 @@ class Pair:
     def _both(
         self, own: Pools, pools: tuple[Pools, Pools], names: tuple[Names, Names], client_id: str | None
     ) -> list[Client]:  # fmt: skip
-        """A client of each broker, with the same name."""
+        """A client for each broker, with the same name."""
         both = zip(self._addresses, pools, names, strict=True)
         return [Client(address, {**common, **own}, self._learns, of, client_id) for address, common, of in both]
 
     def _late(self, clients: list[list[Client]], before: list[tuple[Step, Any]]) -> Difference | None:
-        """The first difference among the answers that waiting requests have got by now."""
+        """The first difference among the responses that pending requests have got since."""
         for pair in clients:
             for place in reversed(range(len(pair[0].parked))):
                 asked = [client.parked[place] for client in pair]
@@ -345,7 +345,7 @@ class Pair:
         return second, first if first != "none" or second == "none" else pair[1].take(ANSWER_S / 4)
 
     def _unsettled(self, step: Step, ours: Any, theirs: Any) -> tuple[bool, bool]:
-        """Which of the two must be asked once more."""
+        """For each of the two brokers, whether its request must be repeated."""
         if "closed" in (ours, theirs) or "none" in (ours, theirs):
             return False, False
         if request_class(step.api).API_KEY in READS:

@@ -1,4 +1,4 @@
-"""Makes answers of two brokers comparable: a value that a broker generates is named by its first occurrence."""
+"""Makes responses of two brokers comparable: generated values are replaced by names in order of first occurrence."""
 
 from __future__ import annotations
 
@@ -21,37 +21,36 @@ MADE_UP = {
     "member_id": "member", "leader": "member", "producer_id": "producer", "v3_and_below_producer_id": "producer",
     "topic_id": "topic", "session_id": "session", "cluster_id": "cluster",
 }  # fmt: skip
-"""Fields whose values are a broker's own, and what kind of thing they name."""
+"""Fields with values that each broker generates, and the kind of object that they identify."""
 NOTHING = ("", None, -1, 0, UUID(int=0))
 LEFT_OUT = {
     "error_message", "throttle_time_ms", "host", "port", "log_dir", "client_host", "total_bytes", "usable_bytes",
     "node_endpoints", "size", "documentation", "partition_size", "api_keys", "supported_features", "finalized_features",
     "finalized_features_epoch", "zk_migration_ready", "batch_index_error_message",
 }  # fmt: skip
-"""Fields that say where a broker is, how it words things, how full its disk is, also how it compresses again, and what
-it offers at all.
+"""Fields with a broker's address, error text, disk usage, compressed sizes, or supported features.
 """
 OWN_CONFIG = "odradek."
 ROWS = ("name", "topic", "group_id", "transactional_id", "topic_name")
 SUFFIX = re.compile(r"[a-z]+-\d+[a-z]?$")
 PARTS = ("partitions", "partition_responses", "results_by_partition", "partition_result")
 SIGNS = {"log_append_time_ms", "start_timestamp", "last_timestamp", "transaction_start_time_ms"}
-"""Times of the broker's clock: only whether there is one."""
+"""Timestamps of the broker's clock: only their presence is compared."""
 
 
-AHEAD_MS = 40  # how far the records of one batch are apart at most
+AHEAD_MS = 40  # the largest difference of timestamps within one batch
 SENT_MS = {at + step for at in TIMES for step in range(AHEAD_MS + 1)}
-"""The times that records are sent with. Others between the beginning of this process and the present are a broker's."""
+"""The timestamps of sent records. Others between the start of this process and now are the broker's."""
 
 HEAD = struct.Struct(">qiibIhiqqqhii")
 MARKERS = (bytes(4), b"\0\0\0\1")  # keys of control records: version 0, abort or commit
 
 
 class Names:
-    """Values that one broker has generated, by kind, in the order of their first occurrence; `topics`: known ids."""
+    """Values that one broker has generated, by kind, in order of first occurrence; `topics`: known ids."""
 
     def __init__(self, topics: Iterable[bytes] = (), suffix: str = "") -> None:
-        """`suffix`: of the names of topics, groups and ids that are of this sequence; other rows are left out."""
+        """`suffix`: the ending of this sequence's topics, groups and ids; other rows are omitted."""
         self._seen: dict[str, list[Any]] = {"topic": [UUID(bytes=topic) for topic in topics]}
         self._suffix = suffix
         self._alike: set[Any] = set()
@@ -76,7 +75,7 @@ class Names:
         return f"{kind}-{seen.index(value)}"
 
     def alike(self, rows: list[Any]) -> None:
-        """Rows of which nothing else says which is which get no names by their order, which is the broker's own."""
+        """Indistinguishable rows get no names by their order, which is the broker's own."""
         ids = [getattr(row, "member_id", None) for row in rows]
         self._alike = set(ids) if len(ids) > 1 else set()
 
@@ -90,10 +89,10 @@ class _NoNames(Names):
 
 
 def plain(answer: Any, names: Names) -> Any:
-    """The answer as dicts and lists; lists are sorted where their order means nothing."""
+    """The response as dicts and lists; lists without a meaningful order are sorted."""
     if isinstance(answer, list):
         answer = [each for each in answer if not names.others(each)]
-        if not isinstance(names, _NoNames):  # so that both give names in the same order
+        if not isinstance(names, _NoNames):  # so that both brokers' values are named in the same order
             rows = []
             for _, same in groupby(sorted(answer, key=_unnamed), _unnamed):
                 some = list(same)
@@ -114,13 +113,13 @@ def _unnamed(row: Any) -> str:
 
 
 def _place(row: dict[str, Any]) -> tuple[str, str]:
-    """Sort by what a row is about first, so that rows with other errors are next to each other."""
+    """Sort by the subject of a row first, so that rows with different errors are adjacent."""
     about = {name: value for name, value in row.items() if isinstance(value, (str, int)) and name != "error_code"}
     return repr(about), repr(row)
 
 
 def _merged(rows: list[Any]) -> list[Any]:
-    """Topics that are named in several places as one, and equal rows once."""
+    """Merge topics that occur several times into one, and equal rows."""
     found: dict[Any, Any] = {}
     for row in rows:
         parts = next((row[name] for name in PARTS if isinstance(row.get(name), list)), None)
@@ -148,7 +147,7 @@ def _field(name: str, value: Any, names: Names) -> Any:
 
 
 def _read(data: bytes) -> Any:
-    """The records; bytes that this reader cannot read must be equal."""
+    """The records; unreadable bytes must be equal."""
     try:
         return [_timeless(tuple(record)) for record in parse(data)]
     except CorruptRecordError:
@@ -156,12 +155,12 @@ def _read(data: bytes) -> Any:
 
 
 def _timeless(record: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A marker of a transaction has the time at which its broker wrote it."""
+    """A transaction marker has its broker's time of writing."""
     return (record[0], "time", *record[2:]) if record[2] in MARKERS else record
 
 
 def _batches(data: bytes, names: Names) -> list[Any]:
-    """The headers of whole batches of magic 2, except times, sizes and checksums."""
+    """The headers of whole batches of magic 2, without times, sizes and checksums."""
     found, at = [], 0
     while at + 61 <= len(data):
         base, size, epoch, magic, _, bits, last, _, _, producer, *rest = HEAD.unpack_from(data, at)
@@ -173,5 +172,5 @@ def _batches(data: bytes, names: Names) -> list[Any]:
 
 
 def request_class(api: str) -> Any:
-    """kafka-python's class of a request."""
+    """kafka-python's request class."""
     return interbroker.message_class(api + "Request")

@@ -1,7 +1,7 @@
-"""The same sequences of requests to Apache Kafka 3.9.1 and to us: answers differ only where `reasons` says so.
+"""The same sequences of requests to Apache Kafka 3.9.1 and to us: responses differ only with a reason in `reasons`.
 
-`ODRADEK_DIFFERENTIAL_SEED=n` draws others, `ODRADEK_DIFFERENTIAL_SEQUENCES=n` more or less of them. Each sequence has
-topics, groups and transactional ids of its own; it ends with the first difference that may leave the brokers unlike.
+`ODRADEK_DIFFERENTIAL_SEED=n` draws other sequences, `ODRADEK_DIFFERENTIAL_SEQUENCES=n` sets their number. Each sequence
+has its own topics, groups and transactional ids, and ends with the first difference that may leave different states.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 SEQUENCES = int(os.environ.get("ODRADEK_DIFFERENTIAL_SEQUENCES", 3400))  # of each family in the long test
 SEED = os.environ.get("ODRADEK_DIFFERENTIAL_SEED", "1")
 LENGTH, LATEST = 30, -1
-PLAYERS = 4  # sequences at a time
-TOGETHER = 40  # whose topics are deleted together
+PLAYERS = 4  # concurrent sequences
+TOGETHER = 40  # the number of sequences whose topics are deleted together
 WAITING = frozenset({"JoinGroup", "SyncGroup"})
 STEMS = ("t", "u", "v", "w", "v.x", "v_x", "a", "b", "no")
-"""With which the names of a sequence's topics begin."""
+"""Prefix of the names of a sequence's topics."""
 OURS = {
     "offsets_topic_num_partitions": 4, "transaction_state_log_num_partitions": 2,
     "group_initial_rebalance_delay_ms": 0, "group_min_session_timeout_ms": 100,
@@ -57,11 +57,11 @@ class Brokers:
         for wire in wires:
             for kind in (0, 1):
                 wait_until(lambda wire=wire, kind=kind: _coordinates(wire, kind), 60)  # type: ignore[misc]  # a default in a lambda
-            producer_id(wire)  # the first is 0, which answers have where there is none, too
+            producer_id(wire)  # the first id is 0, which responses without an id have, too
             wire.close()
 
     def play(self, family: Family, number: int, again: str = "") -> Played:
-        """Play one sequence, with names of its own (`again`: other ones)."""
+        """Play one sequence with its own names (`again`: a suffix for other names)."""
         suffix = f"{family.name}-{number}{again}"
         names = [f"{stem}-{suffix}" for stem in "tu"]
         apis = families.apis(family, self._versions, self._keys)
@@ -75,7 +75,7 @@ class Brokers:
                 wire.close()
 
     def forget(self, family: Family, numbers: Iterable[int]) -> None:
-        """Delete the topics of these sequences, which has Kafka forget groups without offsets, be they others'."""
+        """Delete the topics of these sequences, after which Kafka forgets groups without offsets, also others'."""
         names = [f"{stem}-{family.name}-{number}" for number in numbers for stem in STEMS]
         for bootstrap in self._bootstraps:
             with Wire(bootstrap, 60) as wire:
@@ -83,7 +83,7 @@ class Brokers:
 
 
 def _made(wire: Wire, names: list[str]) -> list[bytes]:
-    """Create topics of one and of two partitions; their ids."""
+    """Create topics with one and with two partitions; returns their ids."""
     for partitions, name in enumerate(names, 1):
         create_named(wire, name, partitions)
     for partitions, name in enumerate(names, 1):
@@ -92,12 +92,12 @@ def _made(wire: Wire, names: list[str]) -> list[bytes]:
 
 
 def _settled(wires: list[Wire], names: list[str]) -> None:
-    """Wait until both brokers know the same about these topics; Kafka answers before its broker has the metadata."""
+    """Wait until both brokers have the same metadata of these topics; Kafka's response precedes its metadata update."""
     wait_until(lambda: _known(wires[0], names) == _known(wires[1], names), SETTLED_S, fail=False)
 
 
 def _known(wire: Wire, names: list[str]) -> list[tuple[str, int, list[int]]]:
-    """The topics, and the ends of their logs."""
+    """The topics, and their log end offsets."""
     topics = wire.metadata(*names).topics
     return sorted((row.name, row.error_code, _ends(wire, row.name, len(row.partitions))) for row in topics)
 
@@ -117,7 +117,7 @@ def _address(bootstrap: str) -> Address:
 
 
 def _common(ours: Wire, theirs: Wire) -> dict[int, tuple[int, int]]:
-    """The versions of each API that both brokers offer, and kafka-python has schemas for."""
+    """The versions of each API that both brokers support and kafka-python has schemas for."""
     first, second = ours.api_versions(), theirs.api_versions()
     found = {}
     for key, row in table.load_rows().items():
@@ -148,7 +148,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 
 
 def compare(brokers: Brokers, family: Family, numbers: range) -> None:
-    """Play these sequences; fails with all differences without a reason."""
+    """Play these sequences; fails with all unexplained differences."""
     alike, stay, found = 0, Counter[str](), []
     for few in (numbers[at : at + TOGETHER] for at in range(0, len(numbers), TOGETHER)):
         for number, played in _played(brokers, family, few):
@@ -161,7 +161,7 @@ def compare(brokers: Brokers, family: Family, numbers: range) -> None:
 
 
 def _played(brokers: Brokers, family: Family, numbers: Sequence[int]) -> list[tuple[int, Played]]:
-    """The outcomes of some concurrent sequences. One that differs must differ again alone."""
+    """The results of some concurrent sequences. A sequence with a difference must differ again when played alone."""
     with ThreadPoolExecutor(PLAYERS) as pool:
         outcomes = list(pool.map(partial(brokers.play, family), numbers))
     rows = []
@@ -177,12 +177,12 @@ def _played(brokers: Brokers, family: Family, numbers: Sequence[int]) -> list[tu
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", [f for f in families.FAMILIES if f.name in families.LANDED], ids=lambda f: f.name)
-def test_dozens_of_sequences(brokers: Brokers, family: Family) -> None:
+def test_dozens_of_sequences_get_the_same_answers_as_from_kafka(brokers: Brokers, family: Family) -> None:
     compare(brokers, family, range(30))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: family.name)
-def test_thousands_of_sequences(brokers: Brokers, family: Family) -> None:
+def test_thousands_of_sequences_get_the_same_answers_as_from_kafka(brokers: Brokers, family: Family) -> None:
     compare(brokers, family, range(30, 30 + SEQUENCES))

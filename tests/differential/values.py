@@ -1,4 +1,4 @@
-"""Values for the fields of requests, equal for both brokers except those that each broker has generated."""
+"""Values of request fields, equal for both brokers except for values that each broker has generated."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ ONCE = {
     "groups_names", "groups", "group_id", "transactional_id", "transactional_ids", "resources.resource_name",
     "configuration_keys", "configs.name", "protocols.name", "markers.producer_id",
 }  # fmt: skip
-"""Fields that no element of an array shares with another, unless the generator makes it odd."""
+"""Fields with different values in all elements of an array, unless the generator makes an element odd."""
 NEVER_TWICE = {"groups", "protocols", "transactions", "markers", "resources", "topic_data", "partition_data"}
-"""Arrays whose elements are never of the same thing. Kafka counts a protocol that a member names twice as those of two
-members, mixes up what it is told of one transaction twice (v4+, for brokers) or asked of one group, does not answer
-at all when a config resource comes twice or two markers are of one producer, and answers a Produce that names a
-partition twice with the error of one batch after it has stored the other; no client sends any of these.
+"""Arrays without two elements for the same object. Kafka counts a protocol that a member names twice as those of two
+members, confuses two entries for one transaction (v4+, for brokers) or group, sends no response for a duplicate config
+resource or two markers of one producer, and responds to a Produce request with a duplicate partition with the error of
+one batch after it has stored the other; no client sends any of these.
 """
 ONE_BY_ONE = {"AlterPartitionReassignments", "WriteTxnMarkers"}
-"""KRaft carries out, and answers, each of what a reassignment names twice; with ZooKeeper the last one counts. Markers
-for one partition twice get no answer from Kafka.
+"""KRaft carries out, and returns, each of two reassignments of a partition; with ZooKeeper the last one counts. Kafka
+sends no response to two markers for one partition.
 """
 LEARNT = {"producer_id", "producer_epoch", "v3_and_below_producer_id", "v3_and_below_producer_epoch", "member_id",
           "generation_id", "generation_id_or_member_epoch", "session_id", "session_epoch"}  # fmt: skip
 LATEST_SHARE = 0.8
 STRICT = {"session_id"}
-"""Fields with values of their pool only: an unknown session id ends in an exception in Kafka."""
+"""Fields that only use values of their pool: Kafka fails with an exception for an unknown session id."""
 MOST = 17
 HEADERS: tuple[tuple[tuple[str, bytes | None], ...], ...] = (
     (), (), (), (), (("h", b"v"),), (("", None), ("h", b"")), (("Ω", b"v" * 70), ("h", b"1"), ("h", b"2")),
 )  # fmt: skip
 LARGE = (1_048_507, 1_048_508, 1_048_515, 1_048_516, 1_048_517, 1_100_000)
-"""Bytes of a value whose batch is about as large as max.message.bytes."""
+"""Sizes of values whose batch is about as large as max.message.bytes."""
 LARGE_SHARE = 0.01
 ALL_IF_EMPTY = "DescribeTopicPartitions"
 TRANSACTIONAL, CONTROL, APPEND_TIME = 1 << 4, 1 << 5, 1 << 3
 
 
 class Values(OddValues):
-    """`sequences`: the next one of each producer id by this client's view, which may be wrong."""
+    """`sequences`: the next sequence of each producer id as this client sees it, which may be wrong."""
 
-    MANY, EQUAL, LARGE_SHARE = 300, (1,), 0.0  # how much a request may hold is each broker's own
+    MANY, EQUAL, LARGE_SHARE = 300, (1,), 0.0  # limits of requests differ between brokers
 
     def __init__(
         self, rng: random.Random, pools: Mapping[str, Sequence[Any]], spice: float, api: str, version: int,
@@ -67,7 +67,7 @@ class Values(OddValues):
         self._place: dict[str, Any] = {}
 
     def known(self, api: str, name: str) -> Any:
-        """As any value, but records are made here, and mostly no partition is named twice."""
+        """As in general, but records are generated here, and partitions are mostly named once."""
         path = f"{self.within}.{name}"
         if name == "records":
             return self._records()
@@ -91,7 +91,7 @@ class Values(OddValues):
         return self._one(api, name)
 
     def _one(self, api: str, name: str) -> Any:
-        """Mostly the value learnt last; else any of the pool."""
+        """Mostly the newest value of a response, otherwise any value of the pool."""
         pool = self.pool(api, name)
         if isinstance(pool, tuple):
             return self.rng.choice(pool)
@@ -101,13 +101,13 @@ class Values(OddValues):
         return pool[-1] if name in LEARNT and self.rng.random() < LATEST_SHARE else self.rng.choice(pool)
 
     def cut(self, body: bytes) -> bytes:
-        """The request's body, rarely truncated or with bytes after it."""
+        """The request's body, rarely truncated or with trailing bytes."""
         if not self.odd() or not self.odd():
             return body
         return self.rng.choice((body[: self.rng.randrange(len(body) + 1)], body + b"\0", body + b"more"))
 
     def null(self, name: str) -> bool:
-        """Kafka does not answer a Produce request without records."""
+        """Kafka sends no response to a Produce request without records."""
         return name != "records" and name not in self._pools.get("never_null", ()) and super().null(name)
 
     def repeats(self, name: str, size: int) -> int:
@@ -115,12 +115,12 @@ class Values(OddValues):
         return 0 if never else super().repeats(name, size)
 
     def text(self, compact: bool) -> bytes:
-        """A name that no other sequence has, since a request may create a topic of that name."""
+        """A name that no other sequence uses, because a request may create a topic with it."""
         own = self._pools.get("unknown")
         return self.rng.choice(own) if own and not self.odd() else super().text(compact)
 
     def count(self, name: str, depth: int) -> int:
-        """As of any request, but no hundreds, for which Kafka takes its time, nor what names all topics there are."""
+        """As in general, but without hundreds of elements, which take Kafka long, and without reads of all topics."""
         least = 0 if self._api != ALL_IF_EMPTY or depth else 1
         return max(least, min(super().count(name, depth), MOST))
 
@@ -139,10 +139,10 @@ class Values(OddValues):
         return value
 
     def _unlike(self, name: str, number: int) -> Any:
-        """Something unknown that is not named elsewhere in the request."""
+        """An unknown value that occurs nowhere else in the request."""
         if name in INDEX:
             return 5 + number
-        if name == "producer_id":  # which neither broker gives to anybody
+        if name == "producer_id":  # an id that neither broker assigns
             return (1 << 50) + number
         return bytes((1 + number % 255,)) * 16 if name == "topic_id" else b"%d" % number + self._pools["unknown"][0]
 
@@ -187,7 +187,7 @@ class Values(OddValues):
         return batch(values, attributes=bits, payload=payload, **fields)
 
     def _poisoned(self, payload: bytes) -> bytes:
-        """Bytes that are no records, or other records than the header says."""
+        """Bytes that are no records, or other records than the header declares."""
         rng, cut = self.rng, self.rng.randrange(len(payload) + 1)
         at = rng.randrange(len(payload) or 1)
         flipped = payload[:at] + bytes((rng.randrange(256),)) + payload[at + 1 :]
@@ -197,7 +197,7 @@ class Values(OddValues):
         ))  # fmt: skip
 
     def _producer(self, count: int) -> dict[str, Any]:
-        """The fields of an idempotent batch, every other one transactional."""
+        """The fields of an idempotent batch; every second one is transactional."""
         producer = self.known("", "producer_id")
         if producer is None or producer < 0:
             return {}

@@ -1,1 +1,1 @@
-"""What tests share: a real broker in a subprocess, a raw protocol connection, other people's tools."""
+"""Shared by tests: a real broker in a subprocess, a raw protocol connection, tools of other projects."""

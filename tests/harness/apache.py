@@ -1,4 +1,4 @@
-"""Apache Kafka itself, one KRaft node from jars: the answer to "what does Kafka do here?".
+"""Apache Kafka itself, one KRaft node from jars: shows what Kafka does.
 
 `python -m tests.harness.apache 4.1.0` starts one and prints its address; run the tests against it with
 `ODRADEK_TEST_BOOTSTRAP=127.0.0.1:PORT pytest tests/clients`.
@@ -59,13 +59,13 @@ class Apache:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Apache:
-        """Format the data directory and start; returns when it answers."""
+        """Format the data directory and start; returns when the broker responds."""
         words = ["format", "-t", uuid_text(random_uuid()), "-c", str(self.properties)]
         java.run(self.version, "kafka.tools.StorageTool", *words)
         return self.launch()
 
     def launch(self) -> Apache:
-        """Start on a data directory that is ready; returns when it answers."""
+        """Start on a formatted data directory; returns when the broker responds."""
         self.spawn()
         self.await_ready()
         return self
@@ -82,7 +82,7 @@ class Apache:
             )
 
     def await_ready(self, seconds: float = 60) -> None:
-        """Wait until it answers."""
+        """Wait until the broker responds."""
         wait_until(self._ready, seconds, "Apache Kafka answers")
 
     def _ready(self) -> bool:
@@ -119,7 +119,7 @@ group.initial.rebalance.delay.ms=0
 
 
 class ApacheMember(Apache):
-    """A broker of a ZooKeeper-mode Apache Kafka: one of several, perhaps not all of them Apache's."""
+    """A broker of a ZooKeeper-mode Kafka cluster, in which other brokers may not be Apache's."""
 
     def __init__(self, folder: Path, broker: int, zookeeper: str, factor: int = 1) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ class ApacheMember(Apache):
         )
 
     def start(self) -> Apache:
-        """Start; ZooKeeper needs no format."""
+        """Start; ZooKeeper mode needs no format."""
         return self.launch()
 
 

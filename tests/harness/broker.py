@@ -33,7 +33,7 @@ from .wire import Wire, answers
 START_SECONDS = 60
 STOP_SECONDS = 60
 
-# Small enough that a test need not wait for a default meant for a data centre.
+# Small values: defaults are for data centres, and tests would wait for them.
 DEFAULTS: dict[str, Any] = {
     "broker.id": 0,
     "odradek.workers": 2,
@@ -51,15 +51,15 @@ DEFAULTS: dict[str, Any] = {
 
 
 class Broker:
-    """`odradek start` with a properties file of its own; start, stop, kill and look into its processes.
+    """`odradek start` with its own properties file; start, stop, kill, and inspect its processes.
 
-    Start it from the thread that outlives it: its death signal is tied to the thread that forked it.
+    Start it from a thread that outlives it: its death signal is tied to the thread that forked it.
     """
 
     external = False
 
     def __init__(self, folder: Path, **overrides: Any) -> None:
-        """`overrides` are server properties with `_` for `.`; a `None` removes a default."""
+        """`overrides` are server properties with `_` for `.`; `None` removes a default."""
         self.folder = folder
         self.port = free_port()
         self.host = "127.0.0.1"
@@ -71,7 +71,7 @@ class Broker:
         self.answers: Callable[[], bool] = lambda: answers(self.bootstrap)  # on a new connection
         self.process: subprocess.Popen[bytes] | None = None
         self._starts = 0
-        self._killed_of: dict[str, int] = {}  # by role: how many there were when one was killed last
+        self._killed_of: dict[str, int] = {}  # by role: the number of processes before the last kill
         self.properties: dict[str, Any] = {
             **DEFAULTS,
             "listeners": f"PLAINTEXT://{self.host}:{self.port}",
@@ -90,7 +90,7 @@ class Broker:
         """A new raw connection."""
         return Wire(self.bootstrap, timeout)
 
-    # -- life
+    # -- life cycle
 
     def set(self, **overrides: Any) -> None:
         """Change server properties for the next start; `_` stands for `.`, None removes one."""
@@ -102,13 +102,13 @@ class Broker:
                 self.properties[key] = value
 
     def start(self, *arguments: str) -> Broker:
-        """Start and wait until it answers ApiVersions; AssertionError with its log when it does not."""
+        """Start and wait for a response to ApiVersions; AssertionError with the log otherwise."""
         self.launch(*arguments)
         self.await_ready()
         return self
 
     def launch(self, *arguments: str) -> None:
-        """Start without waiting: `await_ready` comes next, when others were launched too."""
+        """Start without waiting: `await_ready` comes next, after the launch of others."""
         assert self.process is None, "already started"
         self._starts = self.log.count("\nREADY ") + 1
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ class Broker:
             )
 
     def await_ready(self) -> None:
-        """Wait until it answers a request on a new connection, and says that all its processes run."""
+        """Wait until the broker responds on a new connection and reports that all its processes run."""
         assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
         while self.log.count("\nREADY ") < self._starts or not self.answers():
@@ -158,7 +158,7 @@ class Broker:
         assert self.process is not None, "not running"
         members = family(self.process.pid)
         self.process.kill()
-        self._reap(STOP_SECONDS)  # it may wait for the disk
+        self._reap(STOP_SECONDS)  # the process may wait for the disk
         left = wait_dead(members)
         kill_all(left)
         assert not left, f"outlived the supervisor: {[command_words(process) for process in left]}"
@@ -183,7 +183,7 @@ class Broker:
         return self.start()
 
     def close(self) -> None:
-        """What fixtures call: stop it if it runs, remove its run directory and what a kill left."""
+        """For fixtures: stop the broker if it runs, remove its run directory and the leftovers of a kill."""
         try:
             if self.process is not None:
                 self.stop()
@@ -192,15 +192,15 @@ class Broker:
                 Path("/dev/shm", name).unlink(missing_ok=True)
             shutil.rmtree(run_dir(self.data_dir), ignore_errors=True)
 
-    # -- looking inside
+    # -- inspection
 
     @property
     def log(self) -> str:
-        """All it has written to stdout and stderr, over all its starts."""
+        """The output to stdout and stderr of all its starts."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def pids(self, role: str) -> list[int]:
-        """Pids of its processes of `role` (`worker`, …, `supervisor`); workers in the order of their ids."""
+        """Pids of the broker's processes of `role` (`worker`, …, `supervisor`); workers in the order of their ids."""
         assert self.process is not None, "not running"
         if role == "supervisor":
             return [self.process.pid]
@@ -213,7 +213,7 @@ class Broker:
         return [pid for _, pid in sorted(found)]
 
     def kill_role(self, role: str, which: int = 0) -> int:
-        """SIGKILL one process of `role`; returns its pid once it is dead."""
+        """SIGKILL one process of `role`; returns its pid after its death."""
         pids = self.pids(role)
         assert len(pids) > which, f"no {role} {which} among {self.commands()}"
         self._killed_of[role] = len(pids)
@@ -223,12 +223,12 @@ class Broker:
         return victim.pid
 
     def commands(self) -> list[list[str]]:
-        """The command lines of its processes."""
+        """The command lines of the broker's processes."""
         assert self.process is not None, "not running"
         return [command_words(process) for process in family(self.process.pid)]
 
     def await_respawn(self, role: str, dead: int, seconds: float = 30) -> list[int]:
-        """Wait until as many run of `role` as before one was killed, without pid `dead`; returns their pids."""
+        """Wait until `role` has as many processes as before the kill, without pid `dead`; returns their pids."""
 
         def respawned() -> list[int]:
             pids = self.pids(role)
@@ -241,7 +241,7 @@ class Broker:
         return shm_names(shm_prefix(self.data_dir))
 
     def command(self, *words: str, timeout: float = 60, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-        """Run `odradek WORDS…` and return what it printed."""
+        """Run `odradek WORDS…`; returns the completed process with its output."""
         return subprocess.run(
             [sys.executable, "-m", "odradek.broker", *words],
             capture_output=True,
@@ -254,7 +254,7 @@ class Broker:
 
 
 class ExternalBroker:
-    """Somebody else's broker, by `ODRADEK_TEST_BOOTSTRAP`: to see that a test expects what Kafka does."""
+    """A foreign broker, by `ODRADEK_TEST_BOOTSTRAP`: shows that a test expects Kafka's behaviour."""
 
     external = True
 

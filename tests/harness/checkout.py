@@ -1,4 +1,4 @@
-"""bin/ and config/ as somebody has them who unpacked this project, with ports and folders of their own."""
+"""bin/ and config/ of an unpacked copy of this project, with its own ports and folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLACES = {"/tmp/kafka-logs": "data", "/tmp/zookeeper": "zookeeper"}
 
 
 class Checkout:
-    """Copies below `folder`, in which `odradek` is that of this interpreter and ZooKeeper comes with Kafka's jars."""
+    """Copies below `folder`; `odradek` is that of this interpreter, ZooKeeper comes with Kafka's jars."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,7 +38,7 @@ class Checkout:
             file.write_text(self.own(file.read_text()))
 
     def own(self, text: str) -> str:
-        """`text` with the ports and places of this copy."""
+        """`text` with the ports and folders of this copy."""
         return re.sub("|".join(self._changes), lambda found: self._changes[found[0]], text)
 
     def config(self, name: str) -> Path:
@@ -46,17 +46,17 @@ class Checkout:
         return self.folder / "config" / f"{name}.properties"
 
     def value(self, name: str, key: str) -> str:
-        """What a properties file says of `key`, last."""
+        """The last value of `key` in a properties file."""
         found = re.findall(rf"^{re.escape(key)}=(.*)$", self.config(name).read_text(), re.MULTILINE)
         assert found, f"{name}.properties has no {key}"
         return found[-1]
 
     def address(self, name: str) -> str:
-        """Where the broker of a file listens."""
+        """The listener address of the broker of a file."""
         return f"127.0.0.1:{self.value(name, 'port')}"
 
     def start(self, line: str, log: str) -> subprocess.Popen[bytes]:
-        """Begin a line of shell, with what it prints in a file; it dies with the test run."""
+        """Start a shell command with its output in a file; the process dies with the test run."""
         with (self.folder / log).open("wb") as out:
             return subprocess.Popen(
                 ["sh", "-c", f"exec {self.own(line)}"],
@@ -70,7 +70,7 @@ class Checkout:
             )
 
     def run(self, line: str, *, stdin: str = "", code: int = 0) -> str:
-        """Run a line of shell to its end; what it prints. AssertionError for another exit code."""
+        """Run a shell command; returns its output. AssertionError for another exit code."""
         done = subprocess.run(
             ["sh", "-c", self.own(line)],
             cwd=self.folder,
@@ -84,7 +84,7 @@ class Checkout:
         return done.stdout
 
     def sweep(self) -> None:
-        """Remove what brokers that were killed leave for their next start."""
+        """Remove files that killed brokers leave for their next start."""
         for data_dir in self.folder.glob(f"{_PLACES['/tmp/kafka-logs']}*"):
             for name in shm_names(shm_prefix(data_dir)):
                 Path("/dev/shm", name).unlink(missing_ok=True)

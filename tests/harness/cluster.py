@@ -18,18 +18,18 @@ TICK_MS = 500
 class Cluster:
     """ZooKeeper and `brokers` brokers with the ids from 0, each of one worker; a context manager.
 
-    Start it from the thread that outlives it, as a Broker. Marks of tests that use it: `needs("java-3.9.1")`.
+    Start it from a thread that outlives it, as a Broker. Marks of tests that use it: `needs("java-3.9.1")`.
     """
 
     def __init__(self, folder: Path, brokers: int = 3, **overrides: Any) -> None:
-        """`overrides` are server properties of all brokers, with `_` for `.`; a `None` removes a default."""
+        """`overrides` are server properties of all brokers, with `_` for `.`; `None` removes a default."""
         self.zookeeper = ZooKeeper(folder / "zookeeper", TICK_MS)
         replicas = min(3, brokers)
         properties = {
             "zookeeper_connect": self.zookeeper.connect,
             "zookeeper_session_timeout_ms": SESSION_MS,
             "odradek_workers": 1,
-            "controlled_shutdown_retry_backoff_ms": 200,  # or all of a cluster stopped at once take their time
+            "controlled_shutdown_retry_backoff_ms": 200,  # otherwise the concurrent stop of all brokers takes long
             "offsets_topic_replication_factor": replicas,
             "transaction_state_log_replication_factor": replicas,
         } | overrides
@@ -41,12 +41,12 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # -- life
+    # -- life cycle
 
     def start(self, prepare: Callable[[ZooKeeper], None] | None = None) -> Cluster:
-        """Start ZooKeeper, then all brokers at once; AssertionError with the log of what did not start.
+        """Start ZooKeeper, then all brokers at once; AssertionError with the log of a broker that does not start.
 
-        `prepare` is called between.
+        `prepare` is called in between.
         """
         try:
             self.zookeeper.start()
@@ -62,28 +62,28 @@ class Cluster:
         return self
 
     def kill(self, broker_id: int) -> None:
-        """SIGKILL the broker's supervisor; returns when its children are dead too."""
+        """SIGKILL the broker's supervisor; returns after the death of its children."""
         self.brokers[broker_id].kill()
 
     def restart(self, broker_id: int, *, kill: bool = False, **overrides: Any) -> Broker:
-        """Start the broker again, on the same port and data; it is stopped, or killed, first if it runs."""
+        """Start the broker again on the same port and data, after a stop or kill if it runs."""
         return self.brokers[broker_id].restart(kill=kill, **overrides)
 
     def stop(self) -> None:
-        """Stop the brokers that run, all at once, then ZooKeeper; asserts what `Broker.stop` does of each."""
+        """Stop all running brokers at once, then ZooKeeper; asserts for each what `Broker.stop` asserts."""
         try:
             _all_of(broker.close for broker in self.brokers)
         finally:
             self.zookeeper.kill()
 
     def _destroy(self) -> None:
-        """End what was started, when the error of that start is what counts."""
+        """End all started processes after a failed start, whose error is the one to report."""
         for broker in self.brokers:
             if broker.process is not None:
                 broker.kill()
         self.stop()
 
-    # -- looking inside
+    # -- inspection
 
     @property
     def bootstrap(self) -> str:
@@ -91,15 +91,15 @@ class Cluster:
         return ",".join(broker.bootstrap for broker in self.brokers)
 
     def broker(self, broker_id: int) -> Broker:
-        """The broker with an id, whether it runs or not."""
+        """The broker with this id, running or not."""
         return self.brokers[broker_id]
 
     def running(self) -> list[Broker]:
-        """The brokers that run."""
+        """The running brokers."""
         return [broker for broker in self.brokers if broker.process is not None]
 
     def metadata(self, *topics: str) -> Any:
-        """What the first broker that answers says (Metadata version 7); no topics: all."""
+        """Metadata (version 7) of the first broker that responds; no topics: all."""
         for broker in self.running():
             try:
                 with broker.wire() as wire:
@@ -114,12 +114,12 @@ class Cluster:
         return next((row for row in rows if row.partition_index == partition), None)
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The id of the broker that leads; -1 while none does."""
+        """The id of the leader; -1 without one."""
         row = self.partition(topic, partition)
         return row.leader_id if row is not None else -1
 
     def wait_leader(self, topic: str, partition: int = 0, *, other_than: int = -1, seconds: float = 60) -> int:
-        """The leader's id, as soon as there is one that is not `other_than`."""
+        """The leader's id, as soon as there is a leader other than `other_than`."""
         found: list[int] = []
 
         def led() -> bool:
@@ -140,7 +140,7 @@ class Cluster:
 
 
 def _all_of(calls: Iterable[Callable[[], object]]) -> None:
-    """Do all at once, each to its end; the first error, if any."""
+    """Make all calls at once and wait for all; raises the first error."""
     with ThreadPoolExecutor() as pool:
         done = [pool.submit(call) for call in calls]
     for one in done:

@@ -1,4 +1,4 @@
-"""The controller process of a broker as its workers see it: what it publishes, and its answers to what they forward."""
+"""A broker's controller process as workers see it: its publications, and its answers to forwarded requests."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ SECONDS = 30
 
 
 def published(broker: Broker) -> SecurityMetadata:
-    """The security metadata that the workers have."""
+    """The security metadata that the workers read."""
     shared = Shared.attach(shm_prefix(broker.data_dir))
     return SecurityMetadata.parse(*shared.security.read())
 
 
 def catalog(broker: Broker) -> Any:
-    """What `workers.dispatch.credentials` needs of a worker's catalog."""
+    """The part of a worker's catalog that `workers.dispatch.credentials` needs."""
     return SimpleNamespace(security=published(broker))
 
 
 class ControllerProcess:
-    """A connection to it; requests come as if a worker had authenticated `principal` on `listener`."""
+    """A connection to the controller process, as if a worker had authenticated `principal` on `listener`."""
 
     def __init__(self, broker: Broker, principal: str, listener: str = "SASL", by_token: bool = False) -> None:
         self._principal, self._listener, self._by_token = principal, listener, by_token
         self._link = channel.connect(run_dir(broker.data_dir) / "controller.sock")
 
     def ask(self, name: str, version: int, **fields: Any) -> Any:
-        """The answer to one request."""
+        """The response to one request."""
         kind = message_class(f"{name}Request")
         body = encoded(kind(**fields), version)
         request = Forwarded(

@@ -1,4 +1,4 @@
-"""Which descriptors this process has. A test that leaves some makes a later one fail, far away and rarely."""
+"""File descriptors of this process. A test that leaks some makes a later test fail, far away and rarely."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import psutil
 
 from .process import wait_until
 
-MOST_LEFT = 20  # caches, and what a session shares
+MOST_LEFT = 20  # caches, and descriptors that a session shares
 
 
 def descriptors() -> dict[int, str]:
-    """What each open descriptor is, but for Spark's connections with its Java."""
+    """The target of each open descriptor, except Spark's connections to its Java."""
     found, sparks = {}, _sparks()
     for name in os.listdir("/proc/self/fd"):
         try:
             found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
-        except FileNotFoundError:  # the listing's own, or a thread's
+        except FileNotFoundError:  # the descriptor of the listing itself, or a thread's
             pass
     return {number: what for number, what in found.items() if number not in sparks}
 
 
 def _sparks() -> set[int]:
-    """Java has one for each of its threads that has called Python, a stream's or a task's, and drops them some day."""
+    """Java keeps one for each of its threads that has called Python, a stream's or a task's, and drops them later."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     gateway = getattr(context, "_gateway", None)
     if gateway is None:
@@ -38,7 +38,7 @@ def _sparks() -> set[int]:
 
 
 def assert_few_left(before: dict[int, str]) -> None:
-    """Fail when many more are open than `before`, once garbage is gone and threads of clients have ended."""
+    """Fail if many more are open than `before`, after garbage collection and the end of clients' threads."""
     gc.collect()
     wait_until(lambda: len(descriptors()) <= len(before) + MOST_LEFT, 30, fail=False)
     now = descriptors()

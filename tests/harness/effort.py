@@ -1,4 +1,4 @@
-"""How much is done, in something that does not depend on the machine: lines of Python."""
+"""A measure of work that does not depend on the machine: executed lines of Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lines(action: Callable[[], object]) -> int:
-    """How many lines of Python code `action` executes in this thread."""
+    """The number of Python lines that `action` executes in this thread."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:

@@ -1,8 +1,8 @@
-"""A test that fails is run again alone, twice; one that passes both times does not fail the run, and is reported.
+"""A failed test runs again alone, twice; a test that passes both times does not fail the run, and is reported.
 
 `pytest -p tests.harness.flaky --flaky=FILE`, as `.ci/run` calls it. FILE gets `FLAKY:` lines: the name of each such
 test, its first failure and its log. Errors in setup and teardown and crashed workers of pytest-xdist count as failures.
-With a blank instead of `=` pytest takes FILE for a place of tests, and looks for its settings there.
+With a blank instead of `=`, pytest would treat FILE as a test path, and look for its settings there.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from pathlib import Path
 import pytest
 
 MOST = 10
-"""More tests than this that fail are not flaky: none is run again."""
+"""With more failed tests than this, none is flaky, and none runs again."""
 TIMES = 2
 SECONDS = 900
-"""Of one run alone; pytest-timeout ends a test before."""
+"""Seconds of one run alone; pytest-timeout ends a test earlier."""
 BUDGET = 1500
-"""Seconds of all runs alone: a run in which many tests hang ends too, and names them."""
+"""Seconds of all runs alone: a run with many hanging tests must end, too, and name them."""
 LINES = 200
-"""The last ones of a failure, and of each part of its log, that are reported."""
+"""The number of last lines that are reported of a failure, and of each part of its log."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Our own option."""
+    """This plugin's option."""
     parser.addoption(
         "--flaky", metavar="FILE", help="run failed tests again alone; report to FILE which ones then pass"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Only pytest's own process runs tests again, not a worker of pytest-xdist."""
+    """Only pytest's main process runs tests again, not a worker of pytest-xdist."""
     if config.getoption("--flaky") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Flaky(Path(config.getoption("--flaky"))))
 
 
 class Flaky:
-    """A plugin of pytest's own process, where the workers' results come together."""
+    """A plugin of pytest's main process, which gets the results of all workers."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._failed: dict[str, pytest.TestReport] = {}  # the first of each test
+        self._failed: dict[str, pytest.TestReport] = {}  # the first failure of each test
         self._all_collected = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -53,13 +53,13 @@ class Flaky:
         self._all_collected &= not report.failed
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Each test has three: setup, call and teardown; a crashed worker makes one."""
+        """Each test has three reports: setup, call and teardown; a crashed worker makes one."""
         if report.failed:
             self._failed.setdefault(report.nodeid, report)
 
     @pytest.hookimpl(wrapper=True, trylast=True)  # after the workers have ended, before the summary
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Iterator[None]:
-        """The exit code is 0 when every test that failed is flaky."""
+        """The exit code is 0 if each failed test is flaky."""
         yield
         complete = self._all_collected and not session.shouldfail and not session.shouldstop
         if exitstatus == pytest.ExitCode.TESTS_FAILED and complete and 0 < len(self._failed) <= MOST:
@@ -69,7 +69,7 @@ class Flaky:
                 session.exitstatus = pytest.ExitCode.OK
 
     def _run_again(self, config: pytest.Config) -> list[pytest.TestReport]:
-        """Those that pass alone; the summary counts them as flaky."""
+        """The reports of tests that pass alone; the summary counts them as flaky."""
         terminal = config.pluginmanager.get_plugin("terminalreporter")
         assert terminal is not None
         terminal.write_sep("=", "failed tests again, alone")
@@ -109,7 +109,7 @@ class Alone:
         except subprocess.TimeoutExpired:
             self._say(f"{unit}: not done within {seconds:.0f} s")
             return False
-        # One that is skipped now has not passed.
+        # A test that is skipped now has not passed.
         passed = done.returncode == 0 and re.search(r"^=.* [1-9]\d* passed[ ,].*=$", done.stdout, re.MULTILINE)
         if not passed:
             self._say(done.stdout)
@@ -117,7 +117,7 @@ class Alone:
 
 
 def _unit(report: pytest.TestReport) -> str:
-    """What to run again: the test; or its file, whose other tests may have left what the last teardown finds."""
+    """The test to run again, or its file: the other tests of the file may have caused an error in the last teardown."""
     return report.nodeid.partition("::")[0] if report.when == "teardown" else report.nodeid
 
 
@@ -128,7 +128,7 @@ def _forget(stats: dict[str, list[pytest.TestReport]], status: str, names: set[s
 
 
 def _report(report: pytest.TestReport) -> Iterator[str]:
-    """Its `FLAKY:` lines. What it printed stands after a bar: it is no result of this run."""
+    """The `FLAKY:` lines of a test. Its output is put after a bar: it is no result of this run."""
     yield f"FLAKY: {report.nodeid}: failed ({report.when}), then passed {TIMES} times alone"
     for part in (report.longreprtext, *(f"-- {name} --\n{text}" for name, text in report.sections)):
         yield from (f"FLAKY: | {line}" for line in part.splitlines()[-LINES:])

@@ -1,4 +1,4 @@
-"""Hadoop's own file system on this machine: a NameNode and a DataNode."""
+"""HDFS on this machine: a NameNode and a DataNode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMENODE, _DATANODE = f"{_SERVERS}namenode.NameNode", f"{_SERVERS}datanode.Data
 
 
 class Hdfs:
-    """A context manager, over a folder that exists. What it starts is killed when the test run dies."""
+    """A context manager over an existing folder. Its processes are killed when the test run dies."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._port = folder, free_port()
@@ -28,7 +28,7 @@ class Hdfs:
 
     @property
     def uri(self) -> str:
-        """Of its root, without a slash at the end."""
+        """The URI of the root, without a trailing slash."""
         return f"hdfs://{HERE}:{self._port}"
 
     def __enter__(self) -> Hdfs:
@@ -71,9 +71,9 @@ class Hdfs:
             )
 
     def _is_up(self) -> bool:
-        """Whether the DataNode goes through its first block pool, which takes blocks by then.
+        """Whether the DataNode scans its first block pool, after which it accepts blocks.
 
-        It makes the pool's folders half a second before: a write in between finds no DataNode.
+        The pool's folders exist half a second earlier: a write in between finds no DataNode.
         """
         try:
             socket.create_connection((HERE, self._port), timeout=5).close()

@@ -17,20 +17,20 @@ OPTIONS = ["-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:a
 
 
 def command(version: str, main: str, *words: str, options: Sequence[str] = OPTIONS) -> list[str]:
-    """The words of `java -cp …/* MAIN WORDS…` for Apache Kafka `version`."""
+    """The command `java -cp …/* MAIN WORDS…` for Apache Kafka `version`."""
     return ["java", *options, temporary_files(), "-cp", f"{jars(version)}/*", main, *words]
 
 
 @functools.cache
 def temporary_files() -> str:
-    """The option for a folder that goes when this process ends: Java leaves libraries there when it is killed."""
+    """The option for a temporary folder of this process: a killed Java leaves libraries there."""
     folder = tempfile.mkdtemp(prefix="odradek-java-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return f"-Djava.io.tmpdir={folder}"
 
 
 def run(version: str, main: str, *words: str, **kwargs: Any) -> subprocess.CompletedProcess[bytes]:
-    """Run a tool to its end; AssertionError with its output when the exit code is not 0."""
+    """Run a tool to its end; AssertionError with its output for an exit code other than 0."""
     check = kwargs.pop("check", True)
     line = command(version, main, *words, options=kwargs.pop("options", OPTIONS))
     done = subprocess.run(line, capture_output=True, timeout=kwargs.pop("timeout", 120), **kwargs)

@@ -1,6 +1,6 @@
-"""Live tests (`pytest.mark.live`) start programs: brokers, ZooKeeper, clients, JVMs. No other test may: it fails.
+"""Live tests (`pytest.mark.live`) start programs: brokers, ZooKeeper, clients, JVMs. Any other test that does so fails.
 
-So `make test` stays quick: it leaves live tests out, but for one of each kind (`pytest.mark.smoke`). Exhaustive tests
+This keeps `make test` quick, which runs only one live test of each kind (`pytest.mark.smoke`). Exhaustive tests
 (`pytest.mark.long`), which it leaves out anyway, need no other mark.
 """
 
@@ -13,7 +13,7 @@ import pytest
 
 _STARTS = {"subprocess.Popen", "os.posix_spawn", "os.exec", "os.system"}
 """Audit events. A test may fork: a copy of a small process takes a millisecond."""
-_refused = ""  # the test that runs now and may start nothing
+_refused = ""  # the running test, if it must not start programs
 
 
 def _audit(event: str, args: tuple[object, ...]) -> None:
@@ -28,7 +28,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Refuse programs from the setup of a test to its teardown, unless it is live."""
+    """Refuse programs from a test's setup to its teardown, unless the test is live."""
     global _refused
     _refused = "" if any(item.get_closest_marker(name) for name in ("live", "long")) else item.nodeid
     try:

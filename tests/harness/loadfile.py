@@ -1,8 +1,8 @@
-"""`--dist loadfile` that goes on after a worker of pytest-xdist has crashed: 3.8.0, the newest, may wait for ever then.
+"""`--dist loadfile` that survives a crash of a pytest-xdist worker: 3.8.0, the newest release, may wait forever then.
 
-Its scheduler gives out again what a crashed worker had done, and the test that it crashed at (issues 1323, 1327 and
-1378, pull request 1371 of pytest-xdist). So a replacement is given nothing to do, or one test alone, which a worker
-begins only when it knows the next. When a release has mended that, this file can go; tests/house/test_flaky.py holds.
+Its scheduler reschedules finished files of a crashed worker, and the test at which it crashed (issues 1323, 1327 and
+1378, pull request 1371 of pytest-xdist). So a replacement gets no test, or a single one, which a worker starts only
+when it knows the next. After a fixed release, this file can be removed; tests/house/test_flaky.py must still pass.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from xdist.workermanage import WorkerController
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """Ours in the place of the one of that name."""
+    """Replaces the scheduler of that name."""
     return LoadFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 class LoadFile(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Files are given out whole; what a crashed worker had left of them goes to another one."""
+    """Files are assigned as a whole; the rest of a crashed worker's files goes to another worker."""
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """Of a worker that has ended; the test that it was at, None where it had none to do."""
+        """Remove an ended worker; returns the test that it was running, None without one."""
         files = self.assigned_work.pop(node)
         left = {file: [name for name, done in tests.items() if not done] for file, tests in files.items()}
         crashed = next((names[0] for names in left.values() if names), None)
@@ -38,7 +38,7 @@ class LoadFile(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
         return crashed
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Give out files until the worker knows two tests, or is told that there are no more."""
+        """Assign files until the worker has two tests, or knows that there are no more."""
         collected = node in self.registered_collections
         while collected and not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)

@@ -1,7 +1,7 @@
-"""What pytest keeps of the log: the text.
+"""pytest keeps only the text of log records.
 
-A record's arguments would keep the partitions that it names, with the maps of their worlds, until the module's fixtures
-have ended: hundreds of descriptors after a test that repairs one world after another.
+A record's arguments would keep the partitions that it names, with their memory maps, until the module's fixtures have
+ended: hundreds of descriptors after a test that repairs many logs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from _pytest.logging import caplog_records_key
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """The test has looked at its records. Not each formatter leaves a record its message: PySpark's does not."""
+    """The test has checked its records. Some formatters leave a record without its message: PySpark's does."""
     for records in item.stash.get(caplog_records_key, {}).values():
         for record in records:
             record.msg, record.args, record.exc_info = record.getMessage(), None, None

@@ -1,9 +1,9 @@
-"""tests/LONG.md: what a whole run of the tests showed, with what the long ones said of themselves.
+"""tests/LONG.md: the results of a complete run, with the output of its long tests.
 
-Written by `make test-long` (pytest's `--report FILE`) when it ends; a run of a part of the tests keeps its hands off.
-A journal in pytest's cache has a line of JSON for each report. `make test-long ARGS=--rest` continues a run that was
-broken off: it runs the tests without a report in the journal. `make test-long ARGS=--lf` runs the failed tests again,
-on whatever tree there is then, and adds what that showed.
+`make test-long` (pytest's `--report FILE`) writes it at the end; a run of some tests does not change it. A journal in
+pytest's cache has a JSON line for each report. `make test-long ARGS=--rest` continues an interrupted run: it runs the
+tests without a report in the journal. `make test-long ARGS=--lf` runs the failed tests again, on the current tree, and
+adds their results.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ def _folder(config: pytest.Config) -> Path:
 
 
 def _done(config: pytest.Config) -> Path:
-    """The ids of tests that are done, as they were when this run began: all its processes must leave out the same."""
+    """The ids of finished tests at the start of this run: all its processes must leave out the same ones."""
     return _folder(config) / "done"
 
 
 class _Marks:
-    """Notes in reports which tests are marked long: a report's keywords have the names of folders among the marks."""
+    """Marks reports of long tests, because a report's keywords mix marks with folder names."""
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """In the process that runs it."""
+        """Runs in the process that runs the test."""
         if item.get_closest_marker("long"):
             item.user_properties.append(_LONG)
 
 
 class _Rest:
-    """Leaves out what is done."""
+    """Leaves out finished tests."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._done = set(_done(config).read_text().split("\n"))
@@ -84,20 +84,20 @@ class _Rest:
 
 
 class LongReport:
-    """A plugin of pytest's own process, where the workers' results come together."""
+    """A plugin of pytest's main process, which gets the results of all workers."""
 
     def __init__(self, path: Path, config: pytest.Config, again: bool = False) -> None:
         self._path, self._config, self._again = path, config, again
         self._journal = _folder(config) / "journal"
         self._began = time.monotonic()
-        self._before = 0.0  # seconds of the pieces before
+        self._before = 0.0  # seconds of the former pieces
         self._pieces: list[str] = []
         self._counts: Counter[str] = Counter()
         self._failed: list[str] = []
         self._called: list[pytest.TestReport] = []
 
     def begin(self) -> list[str]:
-        """Take in what the run that this one goes on with has shown; the tests that are done."""
+        """Read the results of the run that this one continues; returns the finished tests."""
         done = {}
         if self._config.getoption("--rest"):
             former = list(self._former())
@@ -112,7 +112,7 @@ class LongReport:
         return [name for name, is_done in done.items() if is_done]
 
     def _remember(self, failed: Sequence[pytest.TestReport]) -> None:
-        """For --lf, which pytest itself would look for among this run's alone."""
+        """For --lf, which in pytest itself only considers this run's failures."""
         plugin: Any = self._config.pluginmanager.get_plugin("lfplugin")
         plugin.lastfailed.update(dict.fromkeys((report.nodeid for report in failed), True))
 
@@ -134,14 +134,14 @@ class LongReport:
                 file.write(json.dumps((time.monotonic() - self._began, kind, value)) + "\n")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Each test has three: setup, call and teardown."""
+        """Each test has three reports: setup, call and teardown."""
         if report.when == "call" or not report.passed:
             self._note(_REPORT, self._as_data(report))
         self._take(report)
 
     def _as_data(self, report: pytest.TestReport) -> dict[str, Any]:
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        return {name: value for name, value in data.items() if name != "node"}  # xdist's
+        return {name: value for name, value in data.items() if name != "node"}  # added by xdist
 
     def _take(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -152,7 +152,7 @@ class LongReport:
             self._called.append(report)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Write it, unless the run was broken off."""
+        """Write the report, unless the run was interrupted."""
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             return
         if self._again:

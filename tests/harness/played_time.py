@@ -1,10 +1,10 @@
-"""A clock that only tests advance, in place of the `time` that a module has imported."""
+"""A clock that only tests advance, instead of the `time` that a module has imported."""
 
 from __future__ import annotations
 
 
 class PlayedTime:
-    """`sleep` returns at once, and it is later then."""
+    """`sleep` returns at once and advances the clock."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""Subprocesses that cannot outlive the test run, and the truth about which processes live."""
+"""Subprocesses that cannot outlive the test run, and the state of processes."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _given: deque[int] = deque(maxlen=1000)  # ports
 
 
 def die_with_parent() -> None:
-    """A `preexec_fn`: SIGKILL this child when the thread that started it ends, however it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell starts background jobs with it ignored
+    """A `preexec_fn`: SIGKILL this child when the thread that started it ends, for any reason."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell starts background jobs with SIGINT ignored
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def free_port() -> int:
     """A TCP port of 127.0.0.1 without a listener, which no other test of this run gets soon.
 
-    It is bound some seconds later only, and again after each restart. So what was given lately is not given again, and
-    every process of pytest-xdist has ports of its own.
+    The port is bound some seconds later, and again after each restart. So recent ports are not returned again, and each
+    process of pytest-xdist has its own ports.
     """
     mine, processes = os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:], os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
-        # By pairs: Linux gives one of each pair to who binds, the other one to who connects.
+        # In pairs: Linux prefers one port of each pair for bind, the other one for connect.
         if port // 2 % int(processes) == int(mine) and port not in _given:
             _given.append(port)
             return port
@@ -53,14 +53,14 @@ def refusing_socket() -> Iterator[socket.socket]:
 
 
 def readable(thing: Any, seconds: float) -> bool:
-    """Whether something can be read from a descriptor or socket, after waiting up to `seconds` for it."""
+    """Whether a descriptor or socket becomes readable within `seconds`."""
     poll = select.poll()
     poll.register(thing, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """The process and all its descendants that live now; empty when it is gone."""
+    """The process and all its descendants that are alive; empty after its end."""
     try:
         process = psutil.Process(pid)
         return [process, *process.children(recursive=True)]
@@ -69,7 +69,7 @@ def family(pid: int) -> list[psutil.Process]:
 
 
 def living(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those of `processes` that still run; a zombie does not, nor one that is being reaped right now."""
+    """The running ones of `processes`, without zombies and processes that are being reaped."""
     return [process for process in processes if _alive(process)]
 
 
@@ -81,21 +81,21 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def kill_all(processes: Iterable[psutil.Process]) -> None:
-    """SIGKILL each that is still there: some end when others do."""
+    """SIGKILL each that still exists: some end with others."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
 
 
 def wait_dead(processes: Iterable[psutil.Process], seconds: float = 60) -> list[psutil.Process]:
-    """Wait until none of `processes` runs; returns those that still do after `seconds`."""
+    """Wait until none of `processes` runs; returns those that still run after `seconds`."""
     watched = list(processes)
     wait_until(lambda: not living(watched), seconds, fail=False)
     return living(watched)
 
 
 def kernel_state(pid: int) -> str:
-    """What the kernel says a process is doing: its state, and where it waits."""
+    """The kernel's view of a process: its state, and where it waits."""
     found = []
     for name in ("stat", "wchan", "stack"):
         try:
@@ -106,7 +106,7 @@ def kernel_state(pid: int) -> str:
 
 
 def wait_until(check: Callable[[], Any], seconds: float = 20, what: str = "", *, fail: bool = True) -> Any:
-    """Call `check` until it returns something true, which is returned; AssertionError after `seconds`."""
+    """Call `check` until it returns something true, and return that; AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         found = check()
@@ -118,14 +118,14 @@ def wait_until(check: Callable[[], Any], seconds: float = 20, what: str = "", *,
 
 
 def await_turns(pid: int, count: int = 5) -> None:
-    """Wait until a process whose loop sleeps once in each turn has made `count` more of them."""
+    """Wait for `count` more turns of a process whose loop sleeps once in each turn."""
     sleeps = lambda: psutil.Process(pid).num_ctx_switches().voluntary  # noqa: E731
     goal = sleeps() + count
     wait_until(lambda: sleeps() >= goal, 60, f"{count} turns of process {pid}")
 
 
 def turns(least: int, enough: Callable[[], Any], most: int = 2000) -> Iterator[int]:
-    """Numbers from 0 on: `least` of them, and more until there is `enough`, as a busy machine may need them."""
+    """Numbers from 0 on: at least `least` of them, and more until `enough` is true, which a busy machine may need."""
     for turn in range(most):
         if turn >= least and enough():
             return
@@ -133,7 +133,7 @@ def turns(least: int, enough: Callable[[], Any], most: int = 2000) -> Iterator[i
 
 
 def command_words(process: psutil.Process) -> list[str]:
-    """The command line of `process`, empty when it is gone."""
+    """The command line of `process`, empty after its end."""
     try:
         return process.cmdline()
     except (psutil.NoSuchProcess, psutil.ZombieProcess):

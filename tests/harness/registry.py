@@ -1,4 +1,4 @@
-"""Apicurio Registry, which speaks Confluent's REST interface, with its schemas in a topic; and a door to it."""
+"""Apicurio Registry with Confluent's REST interface and its schemas in a topic; and a proxy in front of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _JSON = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
 
 
 class SchemaRegistry:
-    """A context manager, over a folder that exists. It is killed when the test run dies; the topic has its schemas."""
+    """A context manager over an existing folder. The process dies with the test run; the topic keeps the schemas."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
         self._folder, self._bootstrap, self.port = folder, bootstrap, free_port()
@@ -33,7 +33,7 @@ class SchemaRegistry:
 
     @property
     def url(self) -> str:
-        """What a client is told."""
+        """The URL for clients."""
         return f"http://{HERE}:{self.port}{_PATH}"
 
     def __enter__(self) -> SchemaRegistry:
@@ -69,20 +69,20 @@ class SchemaRegistry:
         return [f"-D{name}={value}" for name, value in settings.items()]
 
     def _is_up(self) -> bool:
-        assert self._process is not None and self._process.poll() is None, "the registry ended by itself"
+        assert self._process is not None and self._process.poll() is None, "the registry has ended"
         try:
             return isinstance(self.call("GET", "/subjects"), list)
         except OSError:
             return False
 
     def register(self, subject: str, schema: Any, **more: Any) -> int:
-        """The id of a schema that becomes a version of the subject."""
+        """Register a schema as a version of the subject; returns its id."""
         body = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **more}
         found: int = self.call("POST", f"/subjects/{subject}/versions", body)["id"]
         return found
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer's JSON; AssertionError with it where that is an error."""
+        """The response's JSON; AssertionError with it for an error."""
         request = Request(self.url + path, None if body is None else json.dumps(body).encode(), _JSON, method=method)
         try:
             with urlopen(request, timeout=SECONDS) as answer:
@@ -92,10 +92,10 @@ class SchemaRegistry:
 
 
 class Door(ThreadingHTTPServer):
-    """Passes requests on to a registry if they name the user, as a proxy in front of one does; `asked` are their paths.
+    """Passes requests on to a registry if they name the user, as a proxy does; `asked` has their paths.
 
-    Paths are without the interface's own. With a certificate, a PEM file that has the key, too, by TLS. A context
-    manager.
+    Paths are without the interface's prefix. With a certificate, a PEM file that includes the key, it uses TLS. A
+    context manager.
     """
 
     daemon_threads = True
@@ -103,7 +103,7 @@ class Door(ThreadingHTTPServer):
     def __init__(self, registry: SchemaRegistry, user: str | None = None, certificate: Path | None = None) -> None:
         super().__init__((HERE, 0), _Passing)
         self.registry, self.asked = registry, list[str]()
-        self.closed_for = "nothing"  # paths that begin so get no answer
+        self.closed_for = "nothing"  # paths with this prefix get no response
         self.wanted = f"Basic {base64.b64encode(user.encode()).decode()}" if user else None
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -120,7 +120,7 @@ class Door(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that does not trust the certificate goes away."""
+        """A client that does not trust the certificate closes the connection."""
 
 
 class _Passing(BaseHTTPRequestHandler):
@@ -154,4 +154,4 @@ class _Passing(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Logs nothing."""

@@ -1,4 +1,4 @@
-"""What was skipped, in a few lines: how many tests want a tool that is not here, and the command that brings it."""
+"""A short summary of skips: the number of tests that need a missing tool, and the command that installs it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-_MISSING = re.compile(r"(?P<tool>\S+) is not installed: (?P<remedy>.+)")  # as `needs.missing` has it
+_MISSING = re.compile(r"(?P<tool>\S+) is not installed: (?P<remedy>.+)")  # the format of `needs.missing`
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Before pytest's closing line."""
+    """Print the summary before pytest's closing line."""
     reasons = [_reason(report) for report in terminalreporter.getreports("skipped")]
     if reasons:
         terminalreporter.write_sep("=", "skipped")
@@ -22,7 +22,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def lines(reasons: Iterable[str]) -> Iterator[str]:
-    """One for each remedy with the tools that it brings, and one for each other reason; the most tests first."""
+    """One line for each remedy with its tools, and one for each other reason; the most frequent first."""
     tests: Counter[str] = Counter()
     tools: dict[str, set[str]] = {}
     for reason in reasons:
@@ -36,5 +36,5 @@ def lines(reasons: Iterable[str]) -> Iterator[str]:
 
 
 def _reason(report: Any) -> str:
-    """Of a skip: pytest has file, line and reason."""
+    """The reason of a skip: pytest has file, line and reason."""
     return str(report.longrepr[2]).removeprefix("Skipped: ")

@@ -1,4 +1,4 @@
-"""Spark's own cluster of PySpark's jars on this machine: a master, and workers with an executor of one core each."""
+"""Spark's standalone cluster from PySpark's jars on this machine: a master, and workers with a one-core executor."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .process import die_with_parent, family, free_port, kill_all, wait_dead, wa
 HERE = "127.0.0.1"
 SECONDS = 60
 MEMORY = "512m"
-"""Of an executor; Spark takes no less than 450 MB."""
+"""Memory of an executor; Spark requires at least 450 MB."""
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _DAEMON = "org.apache.spark.deploy."
 
 
 class Standalone:
-    """A context manager. What it starts is killed when the test run dies; executors end with their worker's connection.
+    """A context manager. Its processes are killed when the test run dies; executors end with their worker's connection.
 
-    Raises PipelineError where there is no Java.
+    Raises PipelineError without Java.
     """
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
@@ -41,12 +41,12 @@ class Standalone:
 
     @property
     def url(self) -> str:
-        """What `--master` takes."""
+        """The URL for `--master`."""
         return f"spark://{HERE}:{self.port}"
 
     @property
     def conf(self) -> dict[str, str]:
-        """Settings of a job: its driver on this machine, executors as large as the workers are."""
+        """Settings of a job: its driver on this machine, executors as large as the workers."""
         return {
             "spark.driver.host": HERE,
             "spark.driver.bindAddress": HERE,
@@ -64,7 +64,7 @@ class Standalone:
             wait_until(self._alive, SECONDS, f"the master answers\n{self._log('master')}", fail=False)
             for number in range(self._wanted):
                 self.workers.append(self._worker(number))
-            wait_until(lambda: self.alive() == self._wanted, SECONDS, f"{self._wanted} workers")
+            wait_until(lambda: self.alive() == self._wanted, SECONDS, f"{self._wanted} workers are registered")
         except BaseException:
             self.__exit__()
             raise
@@ -76,15 +76,15 @@ class Standalone:
                 _kill(process)
 
     def alive(self) -> int:
-        """How many workers the master counts on."""
+        """The number of workers that the master considers alive."""
         return sum(worker["state"] == "ALIVE" for worker in (self._alive() or {"workers": []})["workers"])
 
     def kill(self, number: int) -> None:
-        """SIGKILL all that belongs to a worker, as if its machine were gone."""
+        """SIGKILL all processes of a worker, as if its machine was gone."""
         _kill(self.workers[number])
 
     def tasks(self, number: int) -> int:
-        """How many tasks the worker's executors have begun so far, as their logs say."""
+        """The number of tasks that the worker's executors have started, from their logs."""
         logs = (self.folder / f"worker-{number}").glob("app-*/*/stderr")
         return sum(log.read_text(errors="replace").count("Executor: Running task") for log in logs)
 
@@ -107,7 +107,7 @@ class Standalone:
             )
 
     def _alive(self) -> Any:
-        """What the master's page says; None while it starts: no answer, or an empty page."""
+        """The master's status page; None while it starts: no response, or an empty page."""
         try:
             with urllib.request.urlopen(f"http://{HERE}:{self._page}/json/", timeout=5) as page:
                 return json.load(page)

@@ -1,4 +1,4 @@
-"""A server of bearer tokens by OAuth's client credentials, which may fail; a test's key signs its tokens."""
+"""A server of bearer tokens (OAuth client credentials) with adjustable faults; a test's key signs its tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATH, KEYS = "/token", "/keys"
 
 
 class Request(NamedTuple):
-    """What a client sent."""
+    """A client's request."""
 
     client: str
     secret: str
@@ -26,14 +26,14 @@ class Request(NamedTuple):
 
 
 class TokenServer:
-    """`fault` is a status, or the body of an answer with status 200, in place of a token."""
+    """`fault` is a status, or the body of a response with status 200, instead of a token."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.seconds = 600
         self.fault: int | bytes | None = None
-        self.location = ""  # of a redirect
+        self.location = ""  # the target of a redirect
         self.requests: list[Request] = []
-        self.go_on = threading.Event()  # cleared: no answer
+        self.go_on = threading.Event()  # cleared: no responses
         self.go_on.set()
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         if context is not None:
@@ -44,7 +44,7 @@ class TokenServer:
         self._thread.start()
 
     def token(self, name: str = CLIENT, **claims: Any) -> str:
-        """A token that lives for `seconds`."""
+        """A token with a lifetime of `seconds`."""
         now = int(time.time())
         return signed({"sub": name, "iat": now, "exp": now + self.seconds, "scope": "kafka"} | claims, RSA)
 

@@ -1,4 +1,4 @@
-"""A debugger that has a process and does not look after it."""
+"""A debugger that holds a process and does not reap it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ time.sleep(1000)
 
 @contextmanager
 def traced(pid: int) -> Iterator[None]:
-    """Over the block the parent of process `pid` cannot wait for its end: that is the tracer's first."""
+    """Within the block, the parent of process `pid` cannot wait for its end, because the tracer must do so first."""
     words = [sys.executable, "-c", _SEIZE, str(pid)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, preexec_fn=die_with_parent) as tracer:
         assert tracer.stdout is not None

@@ -1,4 +1,4 @@
-"""One raw connection to a broker: frames as bytes, and kafka-python's schemas for those who want objects."""
+"""A raw connection to a broker: frames as bytes, and optionally kafka-python's schemas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLIENT_ID = "harness"
 
 
 def read_exactly(sock: socket.socket, count: int) -> bytes:
-    """Read `count` bytes; EOFError when the peer closes before."""
+    """Read `count` bytes; EOFError if the peer closes the connection before."""
     parts = []
     while count:
         part = sock.recv(min(count, 1 << 18))
@@ -28,7 +28,7 @@ class Wire:
     """A socket that speaks Kafka's framing: 4-byte size, then the request or response."""
 
     def __init__(self, bootstrap: str, timeout: float = 15, source: str = "") -> None:
-        """`source`: the address of this machine's that it comes from."""
+        """`source`: the local address of the connection."""
         host, port = bootstrap.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout, (source, 0) if source else None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -55,11 +55,11 @@ class Wire:
         self.send_raw(struct.pack(">i", len(body)) + body)
 
     def read_exactly(self, count: int) -> bytes:
-        """Read `count` bytes; EOFError when the peer closes before."""
+        """Read `count` bytes; EOFError if the peer closes the connection before."""
         return read_exactly(self.socket, count)
 
     def read_frame(self) -> bytes:
-        """The next response without its size; EOFError when the peer closed."""
+        """The next response without its size; EOFError if the peer has closed the connection."""
         (size,) = struct.unpack(">i", self.read_exactly(4))
         return self.read_exactly(size)
 
@@ -84,7 +84,7 @@ class Wire:
         return self.correlation
 
     def answer(self) -> bytes:
-        """The next response after its correlation id."""
+        """The next response, after its correlation id."""
         frame = self.read_frame()
         return frame[4:]
 
@@ -99,7 +99,7 @@ class Wire:
     # -- requests as kafka-python's objects
 
     def call(self, request: Any) -> Any:
-        """Send a `kafka.protocol` request (`XRequest[3](…)` is version 3) and decode the answer."""
+        """Send a `kafka.protocol` request (`XRequest[3](…)` is version 3) and decode the response."""
         self.put(request)
         return self.take(request)
 
@@ -110,13 +110,13 @@ class Wire:
         self.send_raw(bytes(request.encode(header=True, framed=True)))
 
     def metadata(self, *topics: str) -> Any:
-        """What the broker says of these topics, which are not made, or of all (Metadata version 7)."""
+        """The broker's metadata (version 7) of these topics, without creating them, or of all."""
         request = importlib.import_module("kafka.protocol.metadata").MetadataRequest
         asked = [request.MetadataRequestTopic(name=name) for name in topics] or None
         return self.call(request[7](topics=asked, allow_auto_topic_creation=False))
 
     def take(self, request: Any) -> Any:
-        """Decode the next response as the answer to `request`."""
+        """Decode the next response as that to `request`."""
         return decode_response(request, self.read_frame())
 
 
@@ -131,7 +131,7 @@ def header(
 
 
 def answers(bootstrap: str, seconds: float = 5) -> bool:
-    """Whether a new client gets an answer; not when it is cut off, as by the end of an acceptor that has it."""
+    """Whether a new client gets a response; false if its connection breaks, such as by the end of its acceptor."""
     try:
         with Wire(bootstrap, seconds) as wire:
             return bool(wire.api_versions())
@@ -140,10 +140,10 @@ def answers(bootstrap: str, seconds: float = 5) -> bool:
 
 
 def informed(bootstraps: Iterable[str]) -> bool:
-    """Whether each of these brokers of a cluster tells clients of the controller and of as many brokers as these are.
+    """Whether each of these brokers reports a controller and this number of brokers in its metadata.
 
-    One that has not heard from the controller yet, ours or Apache's, answers all the same: that there is no broker. A
-    librdkafka that receives it first keeps the connection, and asks no other broker while it looks for the controller.
+    A broker, ours or Apache's, without metadata from the controller responds that there is no broker. A librdkafka that
+    receives this first keeps the connection, and asks no other broker while it looks for the controller.
     """
     bootstraps = list(bootstraps)
     return all(_informed(bootstrap, len(bootstraps)) for bootstrap in bootstraps)

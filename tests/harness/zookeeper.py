@@ -11,7 +11,7 @@ from pathlib import Path
 from . import java
 from .process import die_with_parent, free_port, wait_until
 
-VERSION = "3.9.1"  # of the Kafka whose jars they are; "java-3.9.1" for the `needs` marker
+VERSION = "3.9.1"  # the Kafka release that has the jars; "java-3.9.1" for the `needs` marker
 _PROPERTIES = """
 dataDir={data}
 clientPort={port}
@@ -21,7 +21,7 @@ tickTime={tick}
 admin.enableServer=false
 4lw.commands.whitelist=*
 """
-# Beside tests that fill disks an fsync takes longer than sessions last; what a killed process wrote stays without it.
+# Next to tests that fill disks, an fsync outlasts sessions; writes of a killed process survive without it.
 _OPTIONS = ["-Xmx128m", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"]
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
@@ -29,7 +29,7 @@ _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 class ZooKeeper:
     """One server with its data under `folder`; sessions last at least two ticks of `tick_ms`.
 
-    `properties` are more lines of its configuration, `options` more of its Java.
+    `properties` are additional configuration lines, `options` additional Java options.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ZooKeeper:
         self._options = [*_OPTIONS, *options]
 
     def start(self) -> ZooKeeper:
-        """Start; returns when it serves."""
+        """Start; returns when the server responds."""
         with self.log_file.open("ab") as log:
             words = java.command(VERSION, _MAIN, str(self.config), options=self._options)
             self.process = subprocess.Popen(
@@ -65,32 +65,32 @@ class ZooKeeper:
             return False
 
     def command(self, word: str) -> str:
-        """The answer to a four-letter word."""
+        """The response to a four-letter word."""
         return four_letter_word(self.port, word)
 
     def kill(self) -> None:
-        """SIGKILL; what it has answered is on disk."""
+        """SIGKILL; acknowledged writes are on disk."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def suspend(self) -> None:
-        """SIGSTOP, until each of its threads has stopped: to its clients it is a host that does not answer."""
+        """SIGSTOP, until all threads have stopped: for its clients, the host does not respond."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
         tasks = Path(f"/proc/{self.process.pid}/task")
         stopped = lambda: all(_state(task) == "T" for task in tasks.iterdir())  # noqa: E731
-        wait_until(stopped, 60, "all threads of ZooKeeper to stop")
+        wait_until(stopped, 60, "all threads of ZooKeeper are stopped")
 
     def resume(self) -> None:
-        """SIGCONT: it goes on where it was."""
+        """SIGCONT: the server continues."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
 
 def four_letter_word(port: int, word: str) -> str:
-    """The answer of the server on `port` to `ruok`, `srvr`, …"""
+    """The response of the server on `port` to `ruok`, `srvr`, …"""
     with socket.create_connection(("127.0.0.1", port), 5) as sock:
         sock.sendall(word.encode())
         return b"".join(iter(lambda: sock.recv(65536), b"")).decode()
@@ -99,5 +99,5 @@ def four_letter_word(port: int, word: str) -> str:
 def _state(task: Path) -> str:
     try:
         return (task / "stat").read_text().rpartition(") ")[2][0]
-    except FileNotFoundError:  # it ended
+    except FileNotFoundError:  # the thread has ended
         return "T"

@@ -1,6 +1,6 @@
-"""What became of each offset of a partition, by other clients: librdkafka's consumers, and kafka-python's batches.
+"""The fate of each offset of a partition, as other clients see it: librdkafka's consumers and kafka-python's batches.
 
-Nothing here is of the pipeline's, so that what its reader says can be held against it.
+The module uses no code of the pipeline, so its result is an independent check of the pipeline's reader.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Seen(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Each offset from 0 to `stable`, the last stable one, and the records that a consumer of each level has."""
+    """The fate of each offset from 0 to the last stable offset, and the records at each isolation level."""
 
     fates: list[str]
     committed: list[Seen]
@@ -41,7 +41,7 @@ class Account(NamedTuple):
 
 
 def account(broker: Any, topic: str, partition: int = 0) -> Account:
-    """The account of a partition that has no writer. AssertionError if the clients contradict each other."""
+    """The account of a partition without active producers. AssertionError if the clients contradict each other."""
     where = TopicPartition(topic, partition)
     first, _ = _bounds(broker, where)
     committed, stable = consumed(broker, topic, "read_committed", partition)
@@ -66,7 +66,7 @@ def _fate(at: int, first: int, shown: set[int], all_of_them: set[int], control: 
 
 
 def consumed(broker: Any, topic: str, isolation: str, partition: int = 0) -> tuple[list[Seen], int]:
-    """What a consumer of that level gets of a partition, and where it is at the end."""
+    """The records that a consumer of this isolation level gets from a partition, and its position at the end."""
     settings = {"group.id": unique("reader"), "enable.partition.eof": True, "isolation.level": isolation}
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "enable.auto.commit": False, "auto.offset.reset": "earliest"} | settings
@@ -80,10 +80,10 @@ def consumed(broker: Any, topic: str, isolation: str, partition: int = 0) -> tup
             assert offset is not None
             if error is not None:
                 return found, offset
-            pairs: Any = message.headers() or ()  # its type has a dict, too
+            pairs: Any = message.headers() or ()  # the type also allows a dict
             headers = tuple((name, value) for name, value in pairs)
             found.append(Seen(offset, message.key(), message.value(), message.timestamp()[1], headers))
-        raise AssertionError("the end did not come")
+        raise AssertionError("the consumer did not reach the end of the partition")
     finally:
         consumer.close()
 
@@ -98,7 +98,7 @@ def _bounds(broker: Any, where: TopicPartition) -> tuple[int, int]:
 
 
 def _batches(broker: Any, where: TopicPartition, first: int) -> tuple[set[int], set[int]]:
-    """The offsets of control records, and all that any batch spans, from the first one of the log on."""
+    """The offsets of control records, and all offsets that batches span, from the log start offset on."""
     control: set[int] = set()
     spanned: set[int] = set()
     at, end = first, _bounds(broker, where)[1]
@@ -118,7 +118,7 @@ def _batches(broker: Any, where: TopicPartition, first: int) -> tuple[set[int], 
 
 
 def _leader(broker: Any, where: TopicPartition) -> Any:
-    """The one broker, or that of a cluster that leads."""
+    """The single broker, or the leader in a cluster."""
     if not isinstance(broker, Cluster):
         return broker
     return broker.broker(broker.wait_leader(where.topic, where.partition))

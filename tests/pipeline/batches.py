@@ -1,4 +1,4 @@
-"""Logs for the tests of columns: what is in them is written down while they are made."""
+"""Logs for the tests of Arrow columns. Each log also keeps the records that a reader must find in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Content = tuple[int, bytes | None, bytes | None, Headers]
 
 
 class Row(NamedTuple):
-    """A record as Spark shows it; `time` in ms, `headers` None where there are none."""
+    """A record as Spark shows it; `time` in ms, `headers` None for a record without headers."""
 
     key: bytes | None
     value: bytes | None
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One batch (or message), the records in it, and whose transaction they are of."""
+    """One batch (or message), its records, and the transaction that it belongs to."""
 
     data: bytes
     first: int
@@ -52,7 +52,7 @@ class Transaction:
 
 @dataclass
 class Log:
-    """Batches one after the other. Offsets go on from `next_offset`."""
+    """Consecutive batches; the next one begins at `next_offset`."""
 
     next_offset: int = 0
     parts: list[Part] = field(default_factory=list)
@@ -62,8 +62,11 @@ class Log:
     def batch(
         self, records: Sequence[Content], codec: int = 0, appended: int | None = None, producer: int = -1, **more: Any
     ) -> None:
-        """`records` (time, key, value, headers) as a batch; `appended`: LogAppendTime; with a producer in a
-        transaction. `kept`: the indexes that compaction leaves; `gap`: offsets between two records."""
+        """Append `records` (time, key, value, headers) as a batch.
+
+        `appended` is its LogAppendTime; with `producer` it is part of a transaction. `kept`: indexes of records that
+        compaction keeps; `gap`: offsets between two records.
+        """
         gap, kept = more.pop("gap", 0), more.pop("kept", None)
         rows = [(self.next_offset + i * (gap + 1), *record) for i, record in enumerate(records)]
         options: dict[str, int] = {"codec": codec}
@@ -119,7 +122,7 @@ class Log:
         self.next_offset = last + 1
 
     def rows(self, start: int, end: int, committed: bool) -> list[Row]:
-        """What a reader of [start, end) is to see."""
+        """The records that a reader of [start, end) must return."""
         return [
             row
             for part in self.parts
@@ -129,7 +132,7 @@ class Log:
         ]
 
     def chunks(self, sizes: Iterable[int], committed: bool) -> Iterator[Chunk]:
-        """The log in chunks of so many batches each, the rest as one; aborted transactions as a fetch tells of them."""
+        """The log in chunks of `sizes` batches and one for the rest, with aborted transactions as a fetch has them."""
         left = list(self.parts)
         for size in [*sizes, len(self.parts)]:
             some, left = left[:size], left[size:]
@@ -161,7 +164,7 @@ def _compacted(data: bytes, kept: Sequence[int]) -> bytes:
 
 
 def shown(batches: Iterable[pa.RecordBatch]) -> list[Row]:
-    """The rows of record batches; every batch is looked through by Arrow's own validation."""
+    """The rows of record batches. Arrow validates every batch."""
     out = []
     for batch in batches:
         batch.validate(full=True)
@@ -193,7 +196,7 @@ def whole(log: Log) -> Range:
 
 
 def some_records(rnd: random.Random, count: int, longest: int = 300) -> list[Content]:
-    """(time, key, value, headers) of all kinds."""
+    """Random (time, key, value, headers): null, empty and long ones."""
 
     def blob() -> bytes | None:
         return None if rnd.random() < 0.2 else rnd.randbytes(rnd.choice((0, 5, 60, 70, rnd.randrange(longest))))
@@ -211,7 +214,7 @@ def some_records(rnd: random.Random, count: int, longest: int = 300) -> list[Con
 
 
 def some_log(seed: int, batches: int, longest: int = 300) -> Log:
-    """A log with everything: transactions of three producers mixed, all formats and codecs, holes."""
+    """A log with interleaved transactions of three producers, all formats and codecs, and gaps."""
     rnd, log = random.Random(seed), Log(next_offset=random.Random(seed).choice((0, 5, 1 << 40)))
     for _ in range(batches):
         kind = rnd.random()

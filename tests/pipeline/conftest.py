@@ -21,8 +21,8 @@ HERE = "127.0.0.1"
 
 @pytest.fixture(scope="session", autouse=True)
 def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where Java and Spark put what they need for a while, also in processes of their own: some are killed, and leave
-    it. Their drivers are all started by spark-submit, which looks into the environment.
+    """The temporary folder of Java and Spark, also for drivers in their own processes: killed ones leave files there.
+    spark-submit starts all of these drivers and reads the environment.
     """
     folder = str(tmp_path_factory.mktemp("spark"))
     with pytest.MonkeyPatch.context() as patched:
@@ -33,9 +33,9 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark(room: str) -> Iterator[SparkSession]:
-    """Spark on two cores, with its own Kafka connector where that was fetched. Skips where there is no Java.
+    """Spark on two cores, with its own Kafka connector if it was fetched. Skips without Java.
 
-    Java ends at the end of its stdin, a pipe from this process: also when the test run is killed.
+    Java ends when its stdin, a pipe from this process, closes: also when the test run is killed.
     """
     if why := missing("java"):
         skip(why)
@@ -47,7 +47,7 @@ def spark(room: str) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def registry(broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
-    """A schema registry whose schemas are in a topic of the broker. Skips where none was fetched."""
+    """A schema registry that keeps its schemas in a topic of the broker. Skips if no registry was fetched."""
     if why := missing("schema-registry"):
         skip(why)
     with SchemaRegistry(tmp_path_factory.mktemp("registry"), broker.bootstrap) as running:
@@ -56,8 +56,8 @@ def registry(broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(autouse=True)
 def active(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test before has done to the thread's connection with Java; and the settings are back afterwards: a
-    job's command that runs in this process sets those of the one session.
+    """Reconnect the thread to Java, whatever a former test did with the connection; restore the settings afterwards:
+    a job's command that runs in this process changes the settings of the shared session.
     """
     if "spark" not in request.fixturenames:
         yield

@@ -1,6 +1,6 @@
-"""A job of its own, for local Spark that tries tasks again: its first task is killed when half of its rows are written.
+"""A job for local Spark with task retries: the first attempt is killed after it has written half of its rows.
 
-python dying_task.py BOOTSTRAP TOPIC FOLDER      (texts in FOLDER/in, one row a line)
+python dying_task.py BOOTSTRAP TOPIC FOLDER      (text files in FOLDER/in, one row a line)
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ SETTINGS = {
 
 
 class Dying(StreamWriter):
-    """At the first try a task ends, as by the kernel's out-of-memory killer, after the first of its batches."""
+    """SIGKILLs the first attempt of a task after its first record batch, as the kernel's out-of-memory killer does."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Half is delivered before."""
+        """Deliver the first record batch, then die at the first attempt."""
         context = TaskContext.get()
         if context is None or context.attemptNumber() > 0:
             return super().write(iterator)
@@ -48,12 +48,12 @@ class Dying(StreamWriter):
 
 
 class DyingSource(OdradekDataSource):
-    """The source, with that writer."""
+    """The data source with the dying writer."""
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For `df.writeStream`."""
         made = writer.stream_writer(self.options, schema, overwrite)
-        return Dying(made._plan)  # type: ignore[attr-defined]  # our writer has it
+        return Dying(made._plan)  # type: ignore[attr-defined]  # our writer has `_plan`
 
 
 def main(bootstrap: str, topic: str, folder: Path) -> None:

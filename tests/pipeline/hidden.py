@@ -1,4 +1,4 @@
-"""Lies of a stand-in about metadata: answers without a topic, as of a broker whose metadata lags behind."""
+"""Forged metadata responses of a stand-in that lack a topic, as from a broker with stale metadata."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .stand_in import METADATA, StandIn
 
 @contextmanager
 def hidden(stand_in: StandIn, topic: str) -> Iterator[None]:
-    """No answer within the block has the topic."""
+    """Leave the topic out of all metadata responses within the block."""
     stand_in.lies[METADATA] = Hiding(topic, lambda _: True)
     yield
     del stand_in.lies[METADATA]
 
 
 class Hiding:
-    """Leaves the topic out of some of the answers that have it: those whose number, from 0 on, is `chosen`."""
+    """Leaves the topic out of those metadata responses that have it and whose number, from 0 on, is `chosen`."""
 
     def __init__(self, topic: str, chosen: Callable[[int], bool]) -> None:
         self._topic, self._chosen = topic, chosen

@@ -1,4 +1,4 @@
-"""A topic of one partition of a real broker, its files, and the records that a consumer makes of chunks of them."""
+"""A single-partition topic on a real broker, its files, and the records that a consumer reads from chunks of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = tuple[int, bytes | None]
 
 
 class Local:
-    """Topic `name`, made with `config` (`_` for `.`)."""
+    """Topic `name`, created with `config` (`_` stands for `.`)."""
 
     def __init__(self, broker: Broker, **config: Any) -> None:
         self.broker = broker
@@ -37,7 +37,7 @@ class Local:
             return topic_id(wire, self.name).bytes
 
     def put(self, batches: Iterable[Iterable[bytes]], **fields: Any) -> None:
-        """Produce each as one batch."""
+        """Produce each item as one batch."""
         with self.broker.wire() as wire:
             for values in batches:
                 answer = produce(wire, self.name, batch(list(values), **fields))
@@ -55,17 +55,17 @@ class Local:
         return self.read_range(self.range(start, end, committed), committed)
 
     def read_range(self, what: Range, committed: bool = False, directory: Any = None) -> Iterator[Chunk]:
-        """Out of the files of this directory, or of another one."""
+        """Read from the files of this topic's directory, or of another one."""
         with Holes({"bootstrap.servers": self.broker.bootstrap}, what) as holes:
             yield from segments.read(str(directory or self.directory), what, committed, holes)
 
     def read(self, start: int = 0, end: int | None = None, committed: bool = False) -> list[Row]:
-        """What a consumer gets of the range out of the files."""
+        """The records that a consumer gets when it reads the range from the files."""
         what = self.range(start, end, committed)
         return rows(self.read_range(what, committed), what)
 
     def usable(self, **other: Any) -> bool:
-        """Whether the files are; `other`: cluster_id, leader_id, topic_id, directory instead of the right ones."""
+        """Whether the files are usable; `other`: wrong values of cluster_id, leader_id, topic_id or directory."""
         identity = read_meta_properties(self.broker.data_dir)
         assert identity is not None
         right: dict[str, Any] = {"cluster_id": identity.cluster_id, "leader_id": identity.node_id, **other}
@@ -75,7 +75,7 @@ class Local:
         return segments.usable(place, **right)
 
     def consumed(self, isolation: str = "read_uncommitted") -> list[Row]:
-        """What a consumer of librdkafka gets over the wire, to the end."""
+        """The records that a librdkafka consumer gets over the wire, up to the end."""
         from confluent_kafka import Consumer, TopicPartition
 
         config = {"group.id": unique("reader"), "enable.partition.eof": True, "isolation.level": isolation}
@@ -87,13 +87,13 @@ class Local:
                 if message.error():
                     return found
                 found.append((message.offset() or 0, message.value()))
-            raise AssertionError("the end did not come")
+            raise AssertionError("the consumer did not reach the end of the partition")
         finally:
             consumer.close()
 
 
 def rows(chunks: Iterable[Chunk], what: Range) -> list[Row]:
-    """The records of the range in chunks of it; AssertionError where they do not rise, or lie outside."""
+    """The records of the range in its chunks; AssertionError if offsets do not rise or lie outside the range."""
     found: list[Row] = []
     after = what.start
     for chunk in chunks:
@@ -102,14 +102,16 @@ def rows(chunks: Iterable[Chunk], what: Range) -> list[Row]:
             assert after <= head.last_offset and head.base_offset < what.end, (after, head, what)
             assert after <= head.base_offset or after == what.start, (after, head)
             after = head.last_offset + 1
-        assert sum(len(piece) for piece in convert.split(chunk.data)) == len(chunk.data), "whole batches"
+        assert sum(len(piece) for piece in convert.split(chunk.data)) == len(chunk.data), (
+            "the chunk ends within a batch"
+        )
         assert after <= chunk.until <= max(after, what.end)
         found += [row for row in _of_chunk(chunk) if what.start <= row[0] < what.end]
     return found
 
 
 def _of_chunk(chunk: Chunk) -> Iterator[Row]:
-    """As a consumer goes by a Fetch answer: aborted from their first offset on until their marker comes."""
+    """As a consumer filters a fetch response: drop aborted records from their first offset up to their marker."""
     waiting, leaving = list(chunk.aborted), set()
     assert waiting == sorted(waiting, key=lambda one: one[1])
     for piece in convert.split(chunk.data):

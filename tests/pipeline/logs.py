@@ -1,4 +1,4 @@
-"""Logs of a few partitions in memory, which answer as the brokers do."""
+"""In-memory logs of a few partitions that respond to offset requests as brokers do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.pipeline.types import EARLIEST, LATEST, Partition
 
 @dataclass
 class Kept:
-    """One partition's: its first offset, the timestamps of its records from there, its last stable offset."""
+    """One partition: its first offset, the timestamps of its records from there on, its last stable offset."""
 
     first: int
     times: list[int]
@@ -25,7 +25,7 @@ class Kept:
 
 @dataclass
 class Logs:
-    """By partition; `asked` is what was asked for, in order."""
+    """Logs by partition; `asked` has all requests in order."""
 
     kept: Mapping[Partition, Kept]
     asked: list[tuple[str, list[Partition]]] = field(default_factory=list)

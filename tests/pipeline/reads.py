@@ -1,4 +1,4 @@
-"""The source's reader as Spark drives it, without Spark: planned, and then read task by task."""
+"""The source's reader, driven as Spark does it but without Spark: plan, then read task by task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT = {"kafka.default.api.timeout.ms": "700", "kafka.retry.backoff.ms": "20", 
 def planned(
     broker: Any, topic: str, start: int | None = None, end: int | None = None, /, **options: str
 ) -> tuple[BatchReader, list[Split]]:
-    """A query of partition 0 and its tasks. `_` in an option's name stands for `.`."""
+    """A query of partition 0 and its tasks; `_` in an option's name stands for `.`."""
     given = {name.replace("_", "."): value for name, value in options.items()}
     where = {"startingOffsets": start, "endingOffsets": end}
     given |= {name: json.dumps({topic: {"0": at}}) for name, at in where.items() if at is not None}
@@ -30,13 +30,13 @@ def planned(
 
 
 def read(broker: Any, topic: str, start: int | None = None, end: int | None = None, /, **options: str) -> list[Seen]:
-    """All that such a query has."""
+    """All records of such a query."""
     reader, tasks = planned(broker, topic, start, end, **options)
     return [row for task in tasks for row in seen(reader.read(task))]
 
 
 def seen(batches: Iterable[pa.RecordBatch]) -> list[Seen]:
-    """The records, in their order."""
+    """The records in their order."""
     found = []
     for batch in batches:
         times = batch.column("timestamp").cast(pa.int64()).to_pylist()

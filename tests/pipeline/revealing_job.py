@@ -1,8 +1,8 @@
-"""A session that shows all it can while the settings of its clients have secrets: see `test_secrets`.
+"""A session that shows as much as possible while its clients' settings have secrets: see `test_secrets`.
 
 python -m … BOOTSTRAP TOPIC FOLDER URL
 
-URL is a registry that wants USER; FOLDER/events is Spark's event log, plans and pages are what it has shown.
+URL is a registry that requires USER; FOLDER/events is Spark's event log, plans and pages are the session's output.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KAFKA = {
     "kafka.ssl.key.password": SECRETS[2],
     "kafka.ssl.keystore.certificate.chain": f"-----BEGIN CERTIFICATE-----\n{SECRETS[3]}\n-----END CERTIFICATE-----",
 }
-"""Of a connection in plain text, which has no use for them."""
+"""Settings of a plaintext connection, which ignores them."""
 USER = f"ann:{SECRETS[4]}"
 PAGES = ("environment", "executors?", "jobs?", "stages?details=true", "sql?details=true&planDescription=true")
 
@@ -61,7 +61,7 @@ def main(bootstrap: str, topic: str, folder: str, url: str) -> None:
 
 
 def show(frame: DataFrame, path: Path) -> None:
-    """All of its plans; it is run as well."""
+    """Write all plans of the frame, and run it."""
     with path.open("w") as file, redirect_stdout(file):
         for mode in ("simple", "extended", "codegen", "cost", "formatted"):
             frame.explain(mode=mode)
@@ -86,7 +86,7 @@ def streamed(spark: SparkSession, options: dict[str, str], topic: str, root: Pat
 
 
 def failed(spark: SparkSession, options: dict[str, str]) -> None:
-    """What is said of a wrong option and of a topic that is not there."""
+    """Print the errors of a wrong option and of a missing topic."""
     for wrong in ({"subscribe": "no-such-topic"}, {"subscribe": "a", "odradek.local": "maybe"}, {}):
         try:
             spark.read.format("odradek").options(**options, **wrong).load().collect()
@@ -95,7 +95,7 @@ def failed(spark: SparkSession, options: dict[str, str]) -> None:
 
 
 def archived(spark: SparkSession, options: dict[str, str], topic: str, root: Path, url: str) -> None:
-    """By a registry's schema, with the plan of that; and what is said where the user is another one."""
+    """Archive with a registry's schema and show the plan; print the error of a wrong user."""
     for user in (USER, f"bob:{SECRETS[4]}"):
         formats = Formats({}, {"": Format("avro-registry", registry=Registry(url, (("basic.auth.user.info", user),)))})
         wanted = Job({**options, "subscribe": topic}, Columns(formats))
@@ -110,7 +110,7 @@ def archived(spark: SparkSession, options: dict[str, str], topic: str, root: Pat
 
 
 def page(spark: SparkSession, folder: Path) -> None:
-    """What the UI shows, and tells other programs."""
+    """Fetch the pages of the UI and of its REST API."""
     root = spark.sparkContext.uiWebUrl
     app = spark.sparkContext.applicationId
     for number, name in enumerate(PAGES):
@@ -123,7 +123,7 @@ def fetch(url: str, path: Path) -> None:
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
             path.write_bytes(answer.read())
-    except urllib.error.HTTPError as error:  # there is no such execution
+    except urllib.error.HTTPError as error:  # the execution does not exist
         path.write_bytes(error.read())
 
 

@@ -1,4 +1,4 @@
-"""What a writer that is fenced (Files.room) can do, on whichever file system."""
+"""Changes of a fenced writer (`Files.room`), on any file system."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.jobs.files import Files
 
 
-def changes_nothing_without_its_room(files: Files) -> None:
-    """It writes, creates and takes away while its room is there, and changes nothing after another has removed it."""
+def fenced_writer_changes_nothing(files: Files) -> None:
+    """Writes, creates and deletes work while the writer's room exists; all fail after another writer has removed it."""
     files.make("room")
     files.room = "room"
     files.write("x", "1")

@@ -1,4 +1,4 @@
-"""Settings of the tests' Spark session, for the length of a block."""
+"""Settings of the tests' Spark session for the duration of a block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spark_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set them, and restore what they were; code in the block may change them, too."""
+    """Set them and restore the former values afterwards; code in the block may change them as well."""
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
@@ -24,10 +24,10 @@ def spark_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator
 
 @contextmanager
 def all_settings(spark: SparkSession) -> Iterator[None]:
-    """Restore all settings to what they are now.
+    """Restore all settings to their current values.
 
-    Spark also lists those of its start, which a second `getOrCreate` seems to change: they have no effect, and Spark
-    refuses to set them.
+    `getAll` also lists settings of the start, which a second `getOrCreate` seems to change: they have no effect, and
+    Spark refuses to set them.
     """
     before = spark.conf.getAll
     yield

@@ -1,6 +1,6 @@
-"""A stand-in for a broker: it passes on what a real one says, and lies where it is told to.
+"""A proxy in front of a real broker that forwards its responses and forges those that a test chooses.
 
-It names itself as the leader of each partition and the coordinator of each group, so clients send it all requests.
+It reports itself as the leader of each partition and the coordinator of each group, so clients send it all requests.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _KNOWN: dict[int, tuple[Any, Any]] = {
     LOG_DIRS: (DescribeLogDirsRequest, DescribeLogDirsResponse),
 }
 Lie = Callable[[Any, Any], Any]
-"""Of a request and its true answer: what is answered instead; None closes the connection."""
+"""From a request and its true response to the response that is sent; None closes the connection."""
 
 
 class StandIn:
-    """For the broker at `bootstrap`; a context manager. `lies` by API key may change at any time; `asked` are all
-    requests of those kinds so far, with the monotonic seconds at which each came."""
+    """Proxies the broker at `bootstrap`; a context manager. `lies` by API key may change at any time; `asked` has all
+    requests of the known APIs, each with the monotonic seconds of its arrival."""
 
     def __init__(self, bootstrap: str, lies: dict[int, Lie] | None = None) -> None:
         host, port = bootstrap.rsplit(":", 1)
@@ -104,7 +104,7 @@ class StandIn:
             return _framed(answer)
         kinds = _KNOWN[key]
         request = kinds[0].decode(question, version=version, header=True)
-        head = 5 if kinds[1].flexible_version_q(version) else 4  # a correlation id, and a byte for tags
+        head = 5 if kinds[1].flexible_version_q(version) else 4  # a correlation id and one byte of tagged fields
         true = kinds[1].decode(answer[head:], version=version)
         self.asked.append((time.monotonic(), request))
         for one in _places(key, true):
@@ -115,7 +115,7 @@ class StandIn:
 
 
 def _places(key: int, answer: Any) -> list[Any]:
-    """All that has a broker's address."""
+    """All parts of a response that have a broker's address."""
     if key == METADATA:
         return list(answer.brokers)
     return (answer.coordinators or [answer]) if key == COORDINATOR else []
@@ -131,7 +131,7 @@ def _frame(peer: socket.socket) -> bytes | None:
 
 
 def _exactly(peer: socket.socket, count: int) -> bytes | None:
-    """None at the end of what comes."""
+    """None at the end of the stream."""
     found = bytearray()
     while len(found) < count:
         part = peer.recv(count - len(found))

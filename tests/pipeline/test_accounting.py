@@ -1,4 +1,4 @@
-"""Every offset of random logs is accounted for by other clients, and the reader has the records that they have."""
+"""Other clients account for every offset of random logs; the reader returns the same records as they do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..harness.broker import Broker
 from .accounting import ABORTED, COMPACTED, CONTROL, DELETED, RECORD, Account, account
 from .local import Local
 from .reads import read
-from .test_brokers import cut
+from .test_brokers import delete_records_before
 from .test_segments import CLEANER, compacted
 from .test_segments import COMPACTED as COMPACTING
 
@@ -27,7 +27,7 @@ SEEDS = (1, 2, 3)
 
 
 def written(rnd: random.Random, topic: Local, steps: int, keyed: bool) -> None:
-    """Batches of all sizes and codecs, in committed, aborted or no transactions."""
+    """Write batches of all sizes and codecs, in committed, aborted or no transactions."""
     producers = [Confluent(topic.broker, unique("id")) for _ in range(2)]
     for _ in range(steps):
         if rnd.random() < 0.4:
@@ -57,12 +57,12 @@ def _plain(rnd: random.Random, topic: Local, keyed: bool) -> None:
 
 
 def _key(rnd: random.Random, keyed: bool) -> bytes | None:
-    """Few, as compaction wants them."""
+    """Few distinct keys, so that compaction removes records."""
     return b"%d" % rnd.randrange(30) if keyed else None
 
 
 def check(rnd: random.Random, topic: Local, found: Account) -> None:
-    """The reader beside the account: all of the log, and any range of it, by the files and by the wire."""
+    """Compare the reader with the account: the whole log and random ranges, from the files and over the wire."""
     first = found.fates.count(DELETED)
     ranges = [(first, found.stable)]
     for _ in range(12):
@@ -77,18 +77,18 @@ def check(rnd: random.Random, topic: Local, found: Account) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_uncompacted_log(broker: Any, seed: int) -> None:
-    """Every offset of it is in a batch, and its front is deleted."""
+def test_reader_equals_other_clients_on_a_log_without_compaction(broker: Any, seed: int) -> None:
+    """Every offset is in a batch, except at the deleted start of the log."""
     rnd, topic = random.Random(seed), Local(broker, segment_bytes=12_000)
     written(rnd, topic, 40, keyed=False)
-    cut(broker, topic.name, rnd.randrange(1, 30))
+    delete_records_before(broker, topic.name, rnd.randrange(1, 30))
     found = account(broker, topic.name)
     assert set(found.fates) == {RECORD, ABORTED, CONTROL, DELETED}
     check(rnd, topic, found)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_compacted_log(fresh_broker: Fresh, seed: int) -> None:
+def test_reader_equals_other_clients_on_a_compacted_log(fresh_broker: Fresh, seed: int) -> None:
     rnd, topic = random.Random(seed), Local(fresh_broker(**CLEANER), **COMPACTING | {"segment_bytes": 12_000})
     written(rnd, topic, 150, keyed=True)
     compacted(topic)

@@ -1,4 +1,4 @@
-"""Chunks to Arrow: all that a log can hold, cut anywhere, against what was put into it."""
+"""Chunks to Arrow: random logs, cut anywhere, compared with the records that were put into them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read(
     rows=st.sampled_from((1, 7, 50_000)),
     committed=st.booleans(),
 )
-def test_a_reader_sees_what_was_written(
+def test_reader_returns_the_written_records_of_any_range(
     seed: int, count: int, cut: tuple[float, float], sizes: Sequence[int], rows: int, committed: bool
 ) -> None:
     log = some_log(seed, count)
@@ -54,14 +54,14 @@ def test_a_reader_sees_what_was_written(
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("committed", [True, False])
-def test_many_batches_at_once(seed: int, committed: bool) -> None:
-    """Enough of them that records are found for all batches in one step, and lengths that need three bytes."""
+def test_logs_of_many_batches(seed: int, committed: bool) -> None:
+    """Enough batches that one step finds the records of all of them, and lengths that need three bytes."""
     log = some_log(seed, 400, longest=20_000)
     assert read(log, committed=committed) == log.rows(0, log.next_offset, committed)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_codec(codec: int) -> None:
+def test_records_of_every_codec(codec: int) -> None:
     log = Log()
     for count in (1, 3, 100, 1):
         log.batch(some_records(random.Random(count), count), codec)
@@ -100,7 +100,7 @@ def test_old_formats_make_record_batches_of_the_same_size() -> None:
     assert shown(found) == log.rows(0, log.next_offset, True)
 
 
-def test_nothing_to_show() -> None:
+def test_emptied_batches_and_markers_have_no_rows() -> None:
     log = Log()
     log.batch(some_records(random.Random(1), 5), kept=[])
     log.end(1, abort=False)
@@ -111,7 +111,7 @@ def test_nothing_to_show() -> None:
 
 
 def test_aborted_transaction_may_be_reported_repeatedly() -> None:
-    """A later chunk may report the producer's first transaction again: the next one is another."""
+    """A later chunk may report the producer's first aborted transaction again: it must not hide a later transaction."""
     log = Log()
     for producer, abort in ((1, True), (1, False), (2, True), (1, True)):
         log.batch([(NOW, None, b"%d" % producer, ())] * 2, producer=producer)
@@ -125,7 +125,7 @@ def test_aborted_transaction_may_be_reported_repeatedly() -> None:
 
 
 @pytest.mark.parametrize("emptied", [False, True])
-def test_a_marker_ends_a_transaction_also_when_compaction_has_emptied_it(emptied: bool) -> None:
+def test_a_marker_emptied_by_compaction_still_ends_its_transaction(emptied: bool) -> None:
     log = Log()
     log.batch([(NOW, None, b"gone", ())], producer=1)
     log.end(1, abort=True, emptied=emptied)
@@ -154,8 +154,8 @@ def test_no_header_column_without_headers() -> None:
     assert shown([batch]) == [row._replace(headers=None) for row in log.rows(0, log.next_offset, True)]
 
 
-def test_the_schemas_are_sparks() -> None:
-    """Written as Spark's Kafka source declares them."""
+def test_schemas_equal_those_of_sparks_kafka_source() -> None:
+    """The expected schema is written as Spark's Kafka source declares it."""
     kinds = pytest.importorskip("pyspark.sql.types")
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -185,9 +185,9 @@ def _formats() -> list[tuple[int, int]]:
 @pytest.mark.parametrize(("magic", "codec"), _formats())
 @pytest.mark.parametrize("bits", [0x01, 0x80, 0xFF])
 def test_no_damaged_byte_makes_a_wrong_record(magic: int, codec: int, bits: int) -> None:
-    """Every byte of a batch between two others.
+    """Damage every byte of a batch between two others.
 
-    The leader's epoch is of no concern to records, nor is the offset of a compressed set of magic 0.
+    The leader epoch does not affect records, nor does the offset of a compressed set of magic 0.
     """
     log = Log()
     for _ in range(3):
@@ -208,8 +208,10 @@ def test_no_damaged_byte_makes_a_wrong_record(magic: int, codec: int, bits: int)
 
 @settings(max_examples=300)
 @given(seed=st.integers(0, 1 << 32), data=st.data())
-def test_damage_without_checksums_is_an_error_or_seen_as_by_the_slow_reader(seed: int, data: st.DataObject) -> None:
-    """Whatever stands in a batch: the same records as protocol.records reads, or an error where that has one too."""
+def test_damage_without_checksums_is_an_error_or_reads_as_the_reference_reader_does(
+    seed: int, data: st.DataObject
+) -> None:
+    """Damaged batches give the same records as `protocol.records`, or an error where `protocol.records` fails, too."""
     rnd = random.Random(seed)
     log = Log(next_offset=100)
     log.batch(some_records(rnd, data.draw(st.integers(1, 4))))
@@ -228,7 +230,7 @@ def test_damage_without_checksums_is_an_error_or_seen_as_by_the_slow_reader(seed
 
 
 class _OnlyHere(Exception):
-    """What only the columns refuse."""
+    """The reference reader accepts it, the columns refuse it."""
 
 
 def _slow(batch: bytes) -> list[Row]:
@@ -242,8 +244,8 @@ def _slow(batch: bytes) -> list[Row]:
     return out
 
 
-def test_the_error_names_the_batch_at_fault() -> None:
-    """The checksum is right, a length within is not: many batches are looked at together, one of them is named."""
+def test_the_error_names_the_damaged_batch() -> None:
+    """The checksum is right, a length in one batch is wrong: many batches are decoded together, the error names one."""
     log = Log()
     for _ in range(100):
         _ten(log, 2, codecs.NONE)
@@ -254,13 +256,13 @@ def test_the_error_names_the_batch_at_fault() -> None:
         list(arrow.batches([Chunk(b"".join(parts), (), 0)], whole(log)))
 
 
-def test_the_error_names_the_record_whose_headers_are_wrong() -> None:
+def test_the_error_names_the_record_with_invalid_headers() -> None:
     log = Log()
     _ten(log, 2, codecs.NONE)
     batch = bytearray(log.parts[0].data)
     at = batch.index(b"value-7") + len(b"value-7")
     assert batch[at : at + 5] == bytes((2, 2)) + b"h" + bytes((2,)) + b"1"
-    batch[at + 1] = 1  # a name that is null
+    batch[at + 1] = 1  # a null name
     batch_v2.set_crc(batch)
     with pytest.raises(PipelineError, match="at offset 7 cannot"):
         list(arrow.batches([Chunk(bytes(batch), (), 0)], whole(log), names=ALL))
@@ -268,7 +270,7 @@ def test_the_error_names_the_record_whose_headers_are_wrong() -> None:
 
 @pytest.mark.parametrize("cut", [1, 12, 16, 17, 60, 61, 100])
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_a_part_of_a_batch_at_the_end_is_damage(magic: int, cut: int) -> None:
+def test_a_partial_batch_at_the_end_is_an_error(magic: int, cut: int) -> None:
     log = Log()
     _ten(log, magic, 0)
     _ten(log, magic, 0)
@@ -277,7 +279,7 @@ def test_a_part_of_a_batch_at_the_end_is_damage(magic: int, cut: int) -> None:
         shown(arrow.batches([Chunk(data, (), 0)], whole(log)))
 
 
-def test_batches_that_go_back_are_damage_also_from_chunk_to_chunk() -> None:
+def test_decreasing_offsets_are_an_error_also_between_chunks() -> None:
     log = Log()
     _ten(log, 2, 0)
     _ten(log, 1, 0)
@@ -287,7 +289,7 @@ def test_batches_that_go_back_are_damage_also_from_chunk_to_chunk() -> None:
             shown(arrow.batches(order, whole(log)))
 
 
-def test_checksums_can_be_let_be() -> None:
+def test_crc_check_can_be_disabled() -> None:
     log = Log()
     _ten(log, 2, 0)
     batch = bytearray(log.parts[0].data)
@@ -298,21 +300,21 @@ def test_checksums_can_be_let_be() -> None:
 
 
 def _shown(time: int) -> int:
-    """The time of so many ms as Java adds it up, as far as Spark can show it."""
+    """Milliseconds after Java's overflow of 64 bits, limited to the range of Spark's timestamps."""
     return max(-LAST_MS, min(LAST_MS, (time + (1 << 63)) % (1 << 64) - (1 << 63)))
 
 
-# What a hostile producer may claim
+# Forged batches of a hostile producer
 
 
 def _forged(body: bytes, count: int, codec: int = 0, base_timestamp: int = NOW) -> Chunk:
-    """A batch with a right checksum around `body`."""
+    """A batch with a valid checksum around `body`."""
     span = batch_v2.RecordsSpan(0, (1 << 31) - 1, base_timestamp, NOW, count)
     return Chunk(batch_v2.assemble(codecs.compress(codec, body), span, codec), (), 0)
 
 
 RECORD = b"\x0c\0\0\0\1\1\0"
-FAR = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # the least number there is
+FAR = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # the minimum of int64
 HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 
 
@@ -342,7 +344,7 @@ HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 @pytest.mark.parametrize("others", [0, 100])
 @pytest.mark.parametrize("names", [ALL, arrow.SCHEMA.names])
 def test_invalid_records(body: bytes, others: int, names: list[str]) -> None:
-    """Alone, and with so many other batches that one step reads them."""
+    """Alone, and with so many other batches that one step decodes them."""
     log = Log(next_offset=1 << 40)
     for _ in range(others):
         log.batch([(NOW, None, None, ())] * 2)
@@ -358,10 +360,10 @@ def test_invalid_records(body: bytes, others: int, names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("count", "pairs"),
     [
-        (1, b"\2h\2vx"),  # a byte too many
-        (1, b"\2h\x0cv"),  # a value that ends in the next record, or behind the last
+        (1, b"\2h\2vx"),  # one byte too many
+        (1, b"\2h\x0cv"),  # a value that ends in the next record, or after the last
         (1, b"\x0ch"),
-        (2, b"\1\2h\1"),  # a name that is null
+        (2, b"\1\2h\1"),  # a null name
         (1, b"\2h" + HUGE),
         (1, b"\2h" + HUGE[:-1] + b"\x7f"),  # more than 64 bits
         (1, HUGE + b"h\1"),
@@ -380,7 +382,7 @@ def test_invalid_headers(monkeypatch: pytest.MonkeyPatch, many: int, count: int,
 
 @pytest.mark.parametrize("many", [0, 1, 3, 9])
 def test_records_with_many_headers_among_others(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    """They are walked one by one, the others side by side."""
+    """Records with many headers are decoded one by one, the others in columns."""
     monkeypatch.setattr(headers, "MANY", many)
     log, rnd = Log(), random.Random(many)
     for _ in range(3):
@@ -389,19 +391,19 @@ def test_records_with_many_headers_among_others(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("count", [-1, 0, 2, 1 << 20, (1 << 31) - 1])
-def test_a_count_that_is_wrong(count: int) -> None:
+def test_invalid_record_count_is_an_error(count: int) -> None:
     with pytest.raises(PipelineError, match="at offset 0 cannot"):
         list(arrow.batches([_forged(RECORD, count)], Range(TOPIC, PARTITION, 0, 10)))
 
 
 @pytest.mark.parametrize("codec", [codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD])
-def test_a_bomb_is_refused(codec: int) -> None:
+def test_a_decompression_bomb_is_refused(codec: int) -> None:
     chunk = _forged(bytes(codecs.DEFAULT_LIMIT + 1), 1, codec)
     with pytest.raises(PipelineError, match="at offset 0 cannot be read: Unpacks to more than"):
         list(arrow.batches([chunk], Range(TOPIC, PARTITION, 0, 10)))
 
 
-def test_too_many_headers_are_refused_as_many_as_possible_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_headers_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headers, "MOST", 5000)
     pair = b"\0\1"
     for count, fine in ((headers.MOST, True), (headers.MOST + 1, False)):
@@ -418,8 +420,8 @@ def test_too_many_headers_are_refused_as_many_as_possible_are_not(monkeypatch: p
 
 @pytest.mark.parametrize("ms", [LAST_MS + 1, -(1 << 63), (1 << 63) - 1, -(1 << 62), 1_800_000_000_000_000_000])
 @pytest.mark.parametrize("magic", [1, 2])
-def test_timestamps_beyond_sparks_range(caplog: pytest.LogCaptureFixture, magic: int, ms: int) -> None:
-    """They become the nearest value; a warning names those that were read. No query fails for it."""
+def test_timestamps_beyond_sparks_range_are_clamped(caplog: pytest.LogCaptureFixture, magic: int, ms: int) -> None:
+    """The nearest value replaces them, and a warning names the records that were read: no query fails."""
     log = Log(next_offset=5)
     for time in (ms, NOW, LAST_MS, ms, -LAST_MS, -1):
         record = (time, None, b"v", ())
@@ -433,12 +435,12 @@ def test_timestamps_beyond_sparks_range(caplog: pytest.LogCaptureFixture, magic:
     assert not caplog.messages
 
 
-def test_a_sum_of_times_goes_round_as_in_java() -> None:
+def test_timestamp_overflow_wraps_as_in_java() -> None:
     chunk = _forged(b"\x1e\0" + HUGE + b"\0\1\1\0", 1, base_timestamp=(1 << 63) - 1)
     assert [row.time for row in shown(arrow.batches([chunk], Range(TOPIC, PARTITION, 0, 10)))] == [-2]
 
 
-def test_a_log_append_time_hides_times_that_cannot_be_shown(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_append_time_replaces_timestamps_beyond_sparks_range(caplog: pytest.LogCaptureFixture) -> None:
     log = Log()
     log.batch([(0, None, None, ()), (1 << 62, None, None, ())], appended=NOW)
     assert [row.time for row in read(log)] == [NOW, NOW]
@@ -457,11 +459,11 @@ def test_half_a_million_records_of_one_batch_take_little_memory() -> None:
     finally:
         tracemalloc.stop()
     assert least == count
-    assert peak < codecs.DEFAULT_LIMIT + (16 << 20) + (8 << 20)  # the buffer, as far as it is used; the rest
+    assert peak < codecs.DEFAULT_LIMIT + (16 << 20) + (8 << 20)  # the used part of the buffer, and the rest
 
 
-def test_positions_beyond_two_gib_of_a_chunk(tmp_path: Path) -> None:
-    """Chunks are mapped files: what is read together must be near, not what it is read out of."""
+def test_batches_beyond_two_gib_of_a_chunk_are_read(tmp_path: Path) -> None:
+    """Chunks are mapped files: batches decoded in one step must lie near each other, however large the chunk is."""
     log = Log()
     for _ in range(3):
         log.batch([(NOW, None, b"x", ())] * 3)
@@ -481,7 +483,7 @@ def test_positions_beyond_two_gib_of_a_chunk(tmp_path: Path) -> None:
     assert pa.total_allocated_bytes() < 64 << 20
 
 
-def test_a_wrapper_within_a_set_is_damage() -> None:
+def test_a_nested_wrapper_message_is_an_error() -> None:
     inner = message_sets.build([(0, NOW, None, b"v", ())], 1, codec=codecs.GZIP)
     wrapped = message_sets.build([(5, NOW, None, inner, ())], 1)
     data = bytearray(wrapped)

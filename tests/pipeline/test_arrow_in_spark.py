@@ -1,4 +1,4 @@
-"""Spark takes the record batches as they are: the same rows come out on its side."""
+"""Spark accepts the record batches unchanged: it returns the same rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.live
 
 
-def test_what_spark_sees(spark: SparkSession) -> None:
+def test_spark_returns_the_rows_of_record_batches(spark: SparkSession) -> None:
     from pyspark.sql.datasource import DataSource, DataSourceReader
 
     from odradek.pipeline.decoding import arrow

@@ -1,4 +1,4 @@
-"""Where batches begin and end; and a range of a log has all its records, whatever wrote them, wherever it is cut."""
+"""Boundaries of batches; any range of a log has all its records, for every format and codec."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_batches_outside_the_range_are_skipped() -> None:
     assert bounds(two + next_two, 2, 9) == (size, 2 * size, 4)
 
 
-def test_holes() -> None:
-    """Before the first batch, between two, and up to the end, which a batch behind it tells."""
+def test_holes_are_found_between_batches() -> None:
+    """Before the first batch, between two, and up to the end, which the following batch proves."""
     one, two, three = (at(offset, batch([b"a"] * 2)) for offset in (4, 9, 20))
     size = len(one)
     assert whole(three, 3, 7) == WholeBatches(0, 0, 7, 0, [(3, 7)], True)
@@ -52,8 +52,8 @@ def test_holes() -> None:
 
 
 @pytest.mark.parametrize("second", [0, 3, 4, 5, -1])
-def test_batches_that_do_not_rise(second: int) -> None:
-    """Wherever the range begins: also where the second one would be passed over."""
+def test_decreasing_offsets_are_damage(second: int) -> None:
+    """Wherever the range begins: also if the second batch would be skipped."""
     one, two = at(4, batch([b"a"] * 2)), at(second & ((1 << 64) - 1), batch([b"b"] * 2))
     for start in (0, 4, 5):
         with pytest.raises(ValueError, match="damaged"):
@@ -66,7 +66,7 @@ def test_batches_that_do_not_rise(second: int) -> None:
             whole(two, second + 1, second + 2, least=second + 1)
 
 
-def test_checksums_are_looked_at() -> None:
+def test_checksums_are_verified() -> None:
     one, two = at(4, batch([b"a"] * 2)), at(6, batch([b"b"] * 2))
     assert list(checked(one + two + one[:40])) == [(4, 6), (6, 8)]
     with pytest.raises(ValueError, match="damaged: batch with offset 4 after offset 7"):
@@ -76,14 +76,14 @@ def test_checksums_are_looked_at() -> None:
 
 
 @pytest.mark.parametrize("length", [0, -12, 13])
-def test_bytes_that_are_no_batch(length: int) -> None:
+def test_invalid_batch_length_is_damage(length: int) -> None:
     data = at(5, batch([b"a"]))
     with pytest.raises(ValueError, match="damaged after offset 4"):
         whole(data[:8] + length.to_bytes(4, "big", signed=True) + data[12:], 5, 9)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_message_formats(magic: int) -> None:
+def test_boundaries_of_old_message_formats(magic: int) -> None:
     """The smallest message, and a wrapper, whose offset is that of its last message."""
     small = message(None, magic=magic, offset=6)
     assert bounds(small, 0, 100) == (0, len(small), 7)
@@ -92,8 +92,8 @@ def test_old_message_formats(magic: int) -> None:
     assert bounds(packed, 0, 100) == (0, len(packed), 3)
 
 
-def test_a_set_does_not_say_where_it_begins() -> None:
-    """So offsets missing in front of it are not seen. Of a message that is not compressed they are."""
+def test_hole_before_a_compressed_message_set_is_not_seen() -> None:
+    """A wrapper has no first offset. An uncompressed message has one, so a hole before it is found."""
     packed = at(9, wrapped([b"a", b"b", b"c"], "gzip", magic=1))
     assert whole(packed, 0, 10).holes == []
     assert whole(message(b"a", magic=1, offset=9), 0, 10).holes == [(0, 9)]
@@ -101,7 +101,7 @@ def test_a_set_does_not_say_where_it_begins() -> None:
 
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_every_range_has_its_records(magic: int, codec: int) -> None:
+def test_every_range_has_all_its_records(magic: int, codec: int) -> None:
     log, rnd = Log(), random.Random(magic)
     for count in (10, 1, 3):
         records = [(*record[:3], ()) for record in some_records(rnd, count)]

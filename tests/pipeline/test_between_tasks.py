@@ -1,4 +1,4 @@
-"""Workers of Spark that keep what they imported out of what is done between two tasks."""
+"""Spark's Python workers skip imported modules and zip files in the work between two tasks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from odradek.pipeline import between_tasks
 
 
-def test_zip_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Imports out of them go on."""
+def test_zip_importers_are_dropped_between_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later imports from the zip file still work."""
     path = tmp_path / "some.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("zipped_first.py", "name = 1")
@@ -28,7 +28,7 @@ def test_zip_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert importlib.import_module("zipped_second").name == 2
 
 
-def test_what_was_imported_is_looked_at_once() -> None:
+def test_imported_objects_are_frozen_once() -> None:
     between_tasks._freeze.cache_clear()
     between_tasks.spare()
     frozen = gc.get_freeze_count()

@@ -1,4 +1,4 @@
-"""What a cluster is asked before anything is read, of real brokers."""
+"""Requests to real brokers before anything is read: topics, leaders, offsets, log directories, groups."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .topics import NOW, send, transaction
 SHORT = {"default.api.timeout.ms": "700", "retry.backoff.ms": "20"}
 
 
-def asking(broker: Any, **more: str) -> Brokers:
+def connected(broker: Any, **more: str) -> Brokers:
     return Brokers({"bootstrap.servers": broker.bootstrap, **more})
 
 
-def cut(broker: Any, topic: str, before: int) -> None:
+def delete_records_before(broker: Any, topic: str, before: int) -> None:
     """Delete the records of partition 0 before an offset."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_records([TopicPartition(topic, 0, before)])[TopicPartition(topic, 0)].result(30)
@@ -39,17 +39,17 @@ def cut(broker: Any, topic: str, before: int) -> None:
 
 
 @pytest.mark.live
-def test_topics_with_their_partitions(broker: Any) -> None:
+def test_topics_are_listed_with_their_partition_counts(broker: Any) -> None:
     one, three = create_topic(broker), create_topic(broker, partitions=3)
-    with asking(broker) as brokers:
+    with connected(broker) as brokers:
         found = brokers.topics()
     assert (found[one], found[three]) == (1, 3)
 
 
 @pytest.mark.live
-def test_leaders(broker: Any) -> None:
+def test_leaders_have_their_address_and_topic_id(broker: Any) -> None:
     topic = create_topic(broker, partitions=2)
-    with asking(broker) as brokers, broker.wire() as wire:
+    with connected(broker) as brokers, broker.wire() as wire:
         found = brokers.leaders([topic])
         assert found == brokers.leaders_of([(topic, 0), (topic, 1)])
         assert sorted(found) == [(topic, 0), (topic, 1)]
@@ -59,7 +59,7 @@ def test_leaders(broker: Any) -> None:
 
 
 class Counting(Brokers):
-    """Counts how often anybody is asked who leads."""
+    """Counts the metadata requests for leaders."""
 
     asked = 0
 
@@ -70,7 +70,7 @@ class Counting(Brokers):
 
 @pytest.mark.live
 def test_plan_requests_leaders_once(broker: Any) -> None:
-    """And again after a failure, and for partitions that it does not know yet."""
+    """Leaders are requested again after a failure, and for partitions that are not known yet."""
     one, two = create_topic(broker, partitions=2), create_topic(broker)
     with Counting({"bootstrap.servers": broker.bootstrap}) as brokers:
         with brokers.steady():
@@ -87,19 +87,19 @@ def test_plan_requests_leaders_once(broker: Any) -> None:
 @pytest.mark.live
 def test_error_names_all_unknown_topics(broker: Any) -> None:
     topic = create_topic(broker)
-    with asking(broker, **SHORT) as brokers:
+    with connected(broker, **SHORT) as brokers:
         with pytest.raises(UnknownTopic, match=r"^no such topic: missing-a, missing-b$"):
             brokers.leaders(["missing-b", topic, "missing-a"])
         with pytest.raises(UnknownTopic, match=r"^no such topic: no name$"):
             brokers.leaders(["no name"])
-        assert "missing-a" not in brokers.topics(), "asking made it"
+        assert "missing-a" not in brokers.topics(), "the request created the topic"
 
 
 @pytest.mark.live
 def test_error_names_unknown_partitions(broker: Any) -> None:
     topic = create_topic(broker)
     absent = pytest.raises(UnknownTopic, match=f"^no such partition: {topic}-1, {topic}-7$")
-    with asking(broker, **SHORT) as brokers, absent:
+    with connected(broker, **SHORT) as brokers, absent:
         brokers.offsets([(topic, 7), (topic, 0), (topic, 1)], LATEST)
 
 
@@ -107,7 +107,7 @@ def test_error_names_unknown_partitions(broker: Any) -> None:
 def test_cluster_id_is_read(fresh_broker: Callable[..., Any]) -> None:
     broker = fresh_broker()
     written = Path(broker.data_dir, "meta.properties").read_text()
-    with asking(broker) as brokers:
+    with connected(broker) as brokers:
         assert brokers.cluster_id
         assert f"cluster.id={brokers.cluster_id}\n" in written
 
@@ -116,34 +116,34 @@ def test_cluster_id_is_read(fresh_broker: Callable[..., Any]) -> None:
 
 
 @pytest.mark.live
-def test_first_and_last_offsets(broker: Any) -> None:
+def test_offsets_of_the_log_start_and_end(broker: Any) -> None:
     topic = create_topic(broker, partitions=2)
     send(broker, topic, range(21), partitions=2)
-    cut(broker, topic, 4)
+    delete_records_before(broker, topic, 4)
     both = [(topic, 0), (topic, 1)]
-    with asking(broker) as brokers:
+    with connected(broker) as brokers:
         assert brokers.offsets(both, EARLIEST) == {(topic, 0): 4, (topic, 1): 0}
         assert brokers.offsets(both, LATEST) == {(topic, 0): 11, (topic, 1): 10}
         assert brokers.offsets([], LATEST) == {}
 
 
 @pytest.mark.live
-def test_undecided_records_are_beyond_the_end(broker: Any) -> None:
+def test_open_transaction_ends_the_committed_offsets(broker: Any) -> None:
     topic = create_topic(broker)
     send(broker, topic, range(3))
     with transaction(broker, unique("tx"), "abort") as producer:
         producer.produce(topic, b"?")
         assert not producer.flush(30)
-        with asking(broker) as brokers:
+        with connected(broker) as brokers:
             assert brokers.offsets([(topic, 0)], LATEST, committed=True) == {(topic, 0): 3}
             assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 4}
 
 
 @pytest.mark.live
-def test_offsets_by_time(broker: Any) -> None:
+def test_offsets_for_timestamps(broker: Any) -> None:
     topic = create_topic(broker, partitions=2)
     send(broker, topic, range(10), partitions=2)
-    with asking(broker) as brokers:
+    with connected(broker) as brokers:
         times = {(topic, 0): NOW + 3500, (topic, 1): NOW + 9001}
         assert brokers.offsets_by_time(times) == {(topic, 0): 2, (topic, 1): None}
 
@@ -152,11 +152,11 @@ def test_offsets_by_time(broker: Any) -> None:
 
 
 @pytest.mark.live
-def test_places(fresh_broker: Callable[..., Any]) -> None:
+def test_replica_places_have_directory_and_size(fresh_broker: Callable[..., Any]) -> None:
     broker = fresh_broker()
     topic = create_topic(broker, partitions=2)
     send(broker, topic, range(30), partitions=2)
-    with asking(broker) as brokers:
+    with connected(broker) as brokers:
         found = brokers.places([(topic, 0), (topic, 1)])
     for index in range(2):
         place = found[topic, index]
@@ -168,10 +168,10 @@ def test_places(fresh_broker: Callable[..., Any]) -> None:
 
 
 @pytest.mark.live
-def test_a_group_without_members_commits(broker: Any) -> None:
+def test_offsets_are_committed_for_a_group_without_members(broker: Any) -> None:
     topic, group = create_topic(broker, partitions=3), unique("group")
     keys = [(topic, index) for index in range(3)]
-    with asking(broker) as brokers:
+    with connected(broker) as brokers:
         assert brokers.committed(group, keys) == {}
         brokers.commit(group, {keys[0]: 5, keys[2]: 0})
         brokers.commit(group, {keys[0]: 7})
@@ -187,7 +187,7 @@ def test_group_with_members_is_not_changed(broker: Any) -> None:
     send(broker, topic, range(1))
     assert member.poll(30) is not None
     try:
-        with asking(broker) as brokers, pytest.raises(PipelineError, match=f"^group '{group}' has members"):
+        with connected(broker) as brokers, pytest.raises(PipelineError, match=f"^group '{group}' has members"):
             brokers.commit(group, {(topic, 0): 1})
     finally:
         member.close()
@@ -201,7 +201,7 @@ def test_permanent_errors_fail_at_once() -> None:
         check(29, "t-0")
 
 
-# -- brokers that are not there
+# -- brokers that are not reachable
 
 
 @pytest.mark.live
@@ -212,7 +212,7 @@ def test_one_of_the_bootstrap_servers_is_enough(broker: Any) -> None:
         assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 0}
 
 
-def test_brokers_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_brokers_are_an_error_that_names_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     port, clock = free_port(), PlayedTime()
     monkeypatch.setattr(retries, "time", clock)
     why = rf"^no broker responds; 127.0.0.1:{port}: .* \(tried for 0.7 s: kafka.default.api.timeout.ms\)$"
@@ -232,11 +232,11 @@ def test_failed_request_goes_to_another_broker() -> None:
 
 
 @pytest.mark.live
-def test_returned_broker_gets_requests_again(fresh_broker: Callable[..., Any]) -> None:
+def test_restarted_broker_gets_requests_again(fresh_broker: Callable[..., Any]) -> None:
     broker = fresh_broker()
     topic, group = create_topic(broker), unique("group")
     send(broker, topic, range(5))
-    with asking(broker) as brokers:
+    with connected(broker) as brokers:
         brokers.commit(group, {(topic, 0): 2})
         broker.restart(kill=True)
         assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 5}
@@ -246,12 +246,12 @@ def test_returned_broker_gets_requests_again(fresh_broker: Callable[..., Any]) -
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_leader_and_coordinator_die(tmp_path: Path) -> None:
-    """The leader of the partition, and the coordinator of the group."""
+def test_requests_survive_the_death_of_leader_and_coordinator(tmp_path: Path) -> None:
+    """Kill the leader of the partition and the coordinator of the group."""
     with Cluster(tmp_path) as cluster:
         topic, group = replicated(cluster), unique("group")
         send(cluster, topic, range(5), acks="all")
-        with asking(cluster) as brokers:
+        with connected(cluster) as brokers:
             brokers.commit(group, {(topic, 0): 2})
             for _ in range(2):
                 leader = cluster.leader(topic)
@@ -266,19 +266,19 @@ def test_leader_and_coordinator_die(tmp_path: Path) -> None:
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_partitions_without_leader(tmp_path: Path) -> None:
+def test_partition_without_leader_is_an_error_that_names_it(tmp_path: Path) -> None:
     with Cluster(tmp_path, 2) as cluster:
         topic = replicated(cluster, partitions=2, factor=1)
         send(cluster, topic, range(10), partitions=2)
         dead = cluster.leader(topic, 0)
         cluster.kill(dead)
-        wait_until(lambda: cluster.leader(topic, 0) == -1, 60, "it has no leader")
-        with asking(cluster, **SHORT) as brokers:
+        wait_until(lambda: cluster.leader(topic, 0) == -1, 60, "the partition has no leader")
+        with connected(cluster, **SHORT) as brokers:
             with pytest.raises(PipelineError, match=f"^{topic}-0 has no leader"):
                 brokers.leaders([topic])
             assert brokers.offsets([(topic, 1)], LATEST) == {(topic, 1): 5}
         cluster.restart(dead)
-        with asking(cluster) as brokers:
+        with connected(cluster) as brokers:
             assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 5}
 
 
@@ -305,11 +305,11 @@ def replicated(cluster: Cluster, partitions: int = 1, factor: int = 3) -> str:
         ({"bootstrap.servers": "h:1", "fetch.max.bytes": "-1"}, "kafka.fetch.max.bytes is '-1'"),
     ],
 )
-def test_settings_that_cannot_be_meant_so(kafka: dict[str, str], message: str) -> None:
+def test_invalid_client_settings_are_refused(kafka: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=f"^{message}"):
         Brokers(kafka)
 
 
 @pytest.mark.parametrize("server", ["[::1]:9092", "SSL://[::1]:9092"])
-def test_addresses_of_ip_6(server: str) -> None:
+def test_ipv6_bootstrap_servers(server: str) -> None:
     assert Brokers({"bootstrap.servers": server}).settings.servers == (("::1", 9092),)

@@ -1,4 +1,4 @@
-"""Records found by numpy: the same as the slow reader of protocol.records finds them."""
+"""numpy finds the same records as the reference reader of `protocol.records`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NUMBERS = st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-70, 70)
 
 
 def found(*batches: bytes, rows: int = 50_000) -> list[Bodies]:
-    """Copies of the groups, for the buffer of unpacked ones is used again."""
+    """Copies of the groups, because the buffer of unpacked batches is reused."""
     (whole,) = Selection(EVERYTHING).of(Chunk(b"".join(batches), (), 0))
     assert isinstance(whole, Batches)
     return [group._replace(data=group.data.copy()) for group in Unpacker(1 << 20).of(whole, rows)]
@@ -52,7 +52,7 @@ def slow(*batches: bytes) -> list[Found]:
 
 
 @given(numbers=st.lists(NUMBERS, min_size=1, max_size=20))
-def test_numbers_of_any_length(numbers: list[int]) -> None:
+def test_varints_of_any_length(numbers: list[int]) -> None:
     encoded = [varint.encode(number) for number in numbers]
     starts = np.cumsum([0, *map(len, encoded)])
     values, after = bulk.varints(np.frombuffer(b"".join(encoded), np.uint8), starts[:-1])
@@ -61,14 +61,14 @@ def test_numbers_of_any_length(numbers: list[int]) -> None:
 
 
 @given(number=st.integers(-70, 70), padding=st.integers(1, 8))
-def test_numbers_written_longer_than_need_be(number: int, padding: int) -> None:
+def test_padded_varints_are_decoded(number: int, padding: int) -> None:
     short = varint.encode(number)
     long = short[:-1] + bytes((short[-1] | 128,)) + b"\x80" * (padding - 1) + b"\0"
     values, after = bulk.varints(np.frombuffer(long, np.uint8), np.array([0]))
     assert (values[0], after[0]) == varint.decode(long, 0)
 
 
-def test_numbers_too_long_or_cut_short() -> None:
+def test_varints_too_long_or_truncated_are_an_error() -> None:
     with pytest.raises(RecordError):
         bulk.varints(np.frombuffer(b"\xff" * 9 + b"\2", np.uint8), np.array([0]))
     with pytest.raises(IndexError):
@@ -76,7 +76,7 @@ def test_numbers_too_long_or_cut_short() -> None:
 
 
 @given(records=record_lists(), codec=st.integers(0, 4), appended=st.booleans(), rows=st.integers(1, 13))
-def test_one_batch(records: list[Record], codec: int, appended: bool, rows: int) -> None:
+def test_records_of_one_batch(records: list[Record], codec: int, appended: bool, rows: int) -> None:
     kind = {"timestamp_type": batch_v2.LOG_APPEND_TIME, "append_time": 17} if appended else {}
     batch = batch_v2.build(records, codec=codec, **kind)
     assert fast(batch, rows=rows) == slow(batch)
@@ -84,8 +84,8 @@ def test_one_batch(records: list[Record], codec: int, appended: bool, rows: int)
 
 @pytest.mark.parametrize("batches", [2, bulk.WIDE - 1, bulk.WIDE, 3 * bulk.WIDE])
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.LZ4])
-def test_batches_of_very_different_length(batches: int, codec: int) -> None:
-    """A few long ones among many short ones; all found together, or one by one when few are left."""
+def test_records_of_batches_of_very_different_length(batches: int, codec: int) -> None:
+    """A few long batches among many short ones; decoded together, or one by one when few are left."""
     built, base = [], 0
     for index in range(batches):
         records = mixed(300 if index % 50 == 7 else index % 5 + 1, base=base)
@@ -95,7 +95,7 @@ def test_batches_of_very_different_length(batches: int, codec: int) -> None:
     assert fast(*built) == slow(*built)
 
 
-def test_headers_stand_where_the_value_ends() -> None:
+def test_headers_begin_where_the_value_ends() -> None:
     records = mixed(30)
     (group,) = found(batch_v2.build(records))
     (some,) = columns.records(group, 100)
@@ -104,7 +104,7 @@ def test_headers_stand_where_the_value_ends() -> None:
     assert (some.starts[1:] == some.ends[:-1]).all()
 
 
-def test_groups_end_where_they_are_large_enough() -> None:
+def test_groups_of_batches_end_at_their_size_limits() -> None:
     """By the number of records, by bytes, and where plain batches meet compressed ones."""
     few = [batch_v2.build([(i, 0, None, b"v", ())]) for i in range(10)]
     assert [len(group.heads) for group in found(*few, rows=4)] == [4, 4, 2]
@@ -127,8 +127,8 @@ def test_a_batch_with_more_records_than_rows_comes_in_parts() -> None:
     assert fast(batch, rows=10) == slow(batch)
 
 
-def test_unpacking_stops_at_the_limit_of_one_batch() -> None:
-    """However much room other batches leave."""
+def test_decompression_limit_holds_for_each_batch() -> None:
+    """Even if other batches leave room in the buffer."""
     fine = batch_v2.build([(0, 0, None, b"v" * 900_000, ())], codec=codecs.ZSTD)
     large = batch_v2.build([(1, 0, None, b"v" * ((1 << 20) + 1), ())], codec=codecs.ZSTD)
     with pytest.raises(bodies.BrokenBatch) as caught:
@@ -136,8 +136,8 @@ def test_unpacking_stops_at_the_limit_of_one_batch() -> None:
     assert caught.value.offset == 1
 
 
-def test_bytes_after_a_batch_in_the_buffer_are_not_read() -> None:
-    """A compressed batch that ends early, in a buffer where a longer one was."""
+def test_bytes_of_a_former_batch_in_the_buffer_are_not_read() -> None:
+    """A truncated compressed batch, in a buffer that held a longer one before."""
     log = batch_v2.build(mixed(30), codec=codecs.LZ4)
     head = batch_v2.header(log)
     body = batch_v2.payload(log)[:-3]

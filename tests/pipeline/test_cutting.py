@@ -1,4 +1,4 @@
-"""Settings by which Spark would cut a repeated batch into other tasks; `faults/test_redo_cutting` has Spark do it."""
+"""Settings by which Spark would give a repeated batch other tasks; `faults/test_redo_cutting` has Spark do it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ FIRST = "spark.sql.streaming.internal.stateStore.partitions"
     "settings",
     [
         OFF,
-        {"spark.sql.adaptive.enabled": "false"},  # as Spark sets it for stateful queries, and before 4.1 for all
+        {"spark.sql.adaptive.enabled": "false"},  # Spark sets it for stateful queries, and before 4.1 for all
         {ADAPTIVE: " FALSE "},
         OFF | {FIRST: "7", PARTITIONS: "7"},
         OFF | {FIRST: "7", PARTITIONS: " 07 "},
         OFF | {FIRST: "200"},
-        OFF | {PARTITIONS: "7"},  # before 4.1 it comes from the checkpoint
+        OFF | {PARTITIONS: "7"},  # before 4.1 the checkpoint has the number
     ],
 )
-def test_the_same_tasks(settings: dict[str, str]) -> None:
+def test_settings_that_keep_the_tasks_of_a_batch_are_accepted(settings: dict[str, str]) -> None:
     cutting.check(settings.get)
 
 
@@ -37,7 +37,7 @@ def test_the_same_tasks(settings: dict[str, str]) -> None:
         (OFF | {FIRST: "7"}, f"{PARTITIONS} is 200 but was 7"),
     ],
 )
-def test_perhaps_other_tasks(settings: dict[str, str], why: str) -> None:
+def test_settings_that_may_change_the_tasks_of_a_batch_are_refused(settings: dict[str, str], why: str) -> None:
     with pytest.raises(PipelineError, match=why) as told:
         cutting.check(settings.get)
     assert "\n" not in str(told.value)

@@ -1,4 +1,4 @@
-"""Ranges of offsets as they come from real leaders: all of them, whatever happens to the leader meanwhile."""
+"""Ranges of offsets fetched from real leaders: all records arrive, even if the leader dies or changes meanwhile."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from ..harness.cluster import Cluster
 from ..harness.played_time import PlayedTime
 from ..harness.process import wait_until
 from ..harness.zookeeper import ZooKeeper
-from .test_brokers import asking, cut, replicated
+from .test_brokers import connected, delete_records_before, replicated
 from .topics import send, transaction
 
 pytestmark = pytest.mark.live
 
-PIECES = {"max.partition.fetch.bytes": "3000"}  # some ten batches of `fill`
+PIECES = {"max.partition.fetch.bytes": "3000"}  # about ten batches of `fill`
 SHORT = {"default.api.timeout.ms": "700", "retry.backoff.ms": "20", "fetch.max.wait.ms": "100"}
 
 
@@ -44,7 +44,7 @@ def reading(broker: Any, topic: str, start: int, end: int, committed: bool = Fal
 
 
 def fill(broker: Any, topic: str, batches: int, records: int = 3) -> None:
-    """Records whose values are their offsets."""
+    """Write records whose values are their offsets."""
     with broker.wire() as wire:
         for at in range(0, batches * records, records):
             answer = produce(wire, topic, batch([b"%099d" % n for n in range(at, at + records)]), acks=-1)
@@ -52,7 +52,7 @@ def fill(broker: Any, topic: str, batches: int, records: int = 3) -> None:
 
 
 def offsets(chunks: list[Chunk], start: int, end: int) -> list[int]:
-    """The offsets of the records within [start, end), which must be the records `fill` wrote."""
+    """The offsets of the records within [start, end), which must be the records that `fill` wrote."""
     found = [one for chunk in chunks for one in parse(bytes(chunk.data)) if start <= one.offset < end]
     assert all(int(one.value or b"-1") == one.offset for one in found)
     return [one.offset for one in found]
@@ -63,7 +63,7 @@ def offsets(chunks: list[Chunk], start: int, end: int) -> list[int]:
 
 @pytest.mark.parametrize(("start", "end"), [(0, 300), (0, 1), (4, 8), (299, 300), (100, 101), (50, 250)])
 @pytest.mark.parametrize("more", [{}, PIECES], ids=["at once", "in pieces"])
-def test_every_offset_of_a_range(broker: Any, start: int, end: int, more: dict[str, str]) -> None:
+def test_all_offsets_of_a_range_are_fetched(broker: Any, start: int, end: int, more: dict[str, str]) -> None:
     topic = create_topic(broker)
     fill(broker, topic, 100)
     chunks = list(reading(broker, topic, start, end, **more))
@@ -79,7 +79,7 @@ def test_empty_range_sends_no_request() -> None:
     assert list(read({}, nothing, False, Holes({}, nothing))) == []
 
 
-def test_a_batch_larger_than_a_fetch(broker: Any) -> None:
+def test_a_batch_larger_than_the_fetch_size_is_fetched(broker: Any) -> None:
     topic = create_topic(broker)
     fill(broker, topic, 3, records=100)
     chunks = list(reading(broker, topic, 0, 300, **PIECES))
@@ -87,7 +87,7 @@ def test_a_batch_larger_than_a_fetch(broker: Any) -> None:
 
 
 def test_next_chunk_is_requested_ahead(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next answer is on its way while a chunk is decoded; after the last one, none is."""
+    """The next request is sent while a chunk is decoded; after the last chunk, none is sent."""
     from odradek.pipeline.wire.connection import Connection
 
     asked: list[int] = []
@@ -109,7 +109,7 @@ def test_next_chunk_is_requested_ahead(broker: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_reader_waits_for_known_records(broker: Any) -> None:
-    """A leader may know fewer records than its predecessor answered, for a moment."""
+    """For a moment, a new leader's high watermark may be below that of its predecessor."""
     topic = create_topic(broker)
     fill(broker, topic, 2)
     chunks = reading(broker, topic, 0, 9, **{"fetch.max.wait.ms": "50"})
@@ -119,33 +119,33 @@ def test_reader_waits_for_known_records(broker: Any) -> None:
     assert [chunk.until for chunk in chunks] == [9]
 
 
-def test_a_range_that_ends_behind_all(broker: Any) -> None:
+def test_a_range_beyond_the_log_end_is_an_error(broker: Any) -> None:
     topic = create_topic(broker)
     fill(broker, topic, 2)
     with pytest.raises(PipelineError, match=f"^{topic}-0 can be read only to offset 6, not from 6 to 9"):
         list(reading(broker, topic, 0, 9, **SHORT))
 
 
-# -- what is no more
+# -- deleted data
 
 
-def test_deleted_records_are_lost(broker: Any) -> None:
+def test_fetch_of_deleted_records_is_data_loss(broker: Any) -> None:
     topic = create_topic(broker)
     fill(broker, topic, 4)
-    cut(broker, topic, 5)
+    delete_records_before(broker, topic, 5)
     with pytest.raises(DataLoss, match=f"^offset 2 of {topic}-0 no longer exists: the log has 5 to 11$"):
         list(reading(broker, topic, 2, 12))
     assert offsets(list(reading(broker, topic, 5, 12)), 5, 12) == list(range(5, 12))
 
 
-def test_an_offset_that_never_was(broker: Any) -> None:
+def test_fetch_beyond_the_log_end_is_data_loss(broker: Any) -> None:
     topic = create_topic(broker)
     fill(broker, topic, 1)
     with pytest.raises(DataLoss, match=f"^offset 50 of {topic}-0 no longer exists: the log has 0 to 2$"):
         list(reading(broker, topic, 50, 60))
 
 
-def test_recreated_topic_is_another_topic(broker: Any) -> None:
+def test_topic_recreated_during_a_fetch_is_data_loss(broker: Any) -> None:
     topic = create_topic(broker)
     fill(broker, topic, 100)
     chunks = reading(broker, topic, 0, 300, **PIECES)
@@ -159,13 +159,13 @@ def test_recreated_topic_is_another_topic(broker: Any) -> None:
         list(chunks)
 
 
-def test_no_such_topic(broker: Any) -> None:
+def test_fetch_of_an_unknown_topic_fails(broker: Any) -> None:
     with pytest.raises(UnknownTopic, match=r"^no such topic: nowhere$"):
         list(reading(broker, "nowhere", 0, 1))
 
 
-def test_compaction_leaves_holes(fresh_broker: Callable[..., Any]) -> None:
-    """A range may begin in one, and end in one: the batch behind the hole tells that nothing is there."""
+def test_range_may_begin_and_end_in_a_hole_of_compaction(fresh_broker: Callable[..., Any]) -> None:
+    """The batch after the hole proves that the offsets before it are empty."""
     broker = fresh_broker(log_cleaner_backoff_ms=100)
     topic = create_topic(broker, cleanup_policy="compact", segment_bytes=2000, min_cleanable_dirty_ratio=0.01)
     with broker.wire() as wire:
@@ -173,7 +173,7 @@ def test_compaction_leaves_holes(fresh_broker: Callable[..., Any]) -> None:
             answer = produce(wire, topic, batch([b"%099d" % at], key=b"same" if at != 40 else b"other"))
             assert answer.error_code == 0
     logs = Path(broker.data_dir, f"{topic}-0").glob("*.log")
-    hole = max(int(path.stem) for path in logs) - 1  # the last that was compacted is the newest of its key there
+    hole = max(int(path.stem) for path in logs) - 1  # compaction keeps the newest record of a key
     wait_until(lambda: _first_after(broker, topic, 41) == hole, 60, "nothing between 40 and the active segment")
     assert offsets(list(reading(broker, topic, 0, hole)), 0, hole) == [40]
     assert offsets(list(reading(broker, topic, 45, hole - 1)), 45, hole - 1) == []
@@ -186,8 +186,10 @@ def _first_after(broker: Any, topic: str, offset: int) -> int:
     return found[0]
 
 
-def test_a_hole_up_to_the_end_of_the_log(fresh_broker: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
-    """Compaction can empty the last segments before an active one that has nothing yet; then only patience tells."""
+def test_hole_up_to_the_log_end_is_accepted_for_compacted_topics_only(
+    fresh_broker: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Compaction can empty the last segments before an empty active segment; then only a timeout shows the hole."""
     broker = fresh_broker()
     compacted, other = (create_topic(broker, cleanup_policy=policy) for policy in ("compact,delete", "delete"))
     for topic in (compacted, other):
@@ -211,14 +213,14 @@ def test_a_hole_up_to_the_end_of_the_log(fresh_broker: Callable[..., Any], caplo
 # -- transactions
 
 
-def test_aborted_transactions_are_named(broker: Any) -> None:
+def test_chunks_name_aborted_transactions(broker: Any) -> None:
     topic = create_topic(broker)
     _transactions(broker, topic)
     _check_transactions(broker, topic)
 
 
 def _transactions(broker: Any, topic: str) -> None:
-    """Offsets 0 and 1 plain, 2 aborted with its marker 3, 4 committed with its marker 5, 6 not decided."""
+    """Offsets 0 and 1 are plain, 2 aborted with marker 3, 4 committed with marker 5, 6 in an open transaction."""
     send(broker, topic, range(2))
     for name, end in (("a", "abort"), ("b", "commit"), ("c", "leave")):
         with transaction(broker, unique(name), end) as producer:
@@ -243,7 +245,7 @@ def _check_transactions(broker: Any, topic: str) -> None:
 
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
-def test_a_broker_that_comes_back(fresh_broker: Callable[..., Any], kill: bool) -> None:
+def test_fetch_continues_after_a_broker_restart(fresh_broker: Callable[..., Any], kill: bool) -> None:
     broker = fresh_broker()
     topic = create_topic(broker)
     fill(broker, topic, 200)
@@ -254,7 +256,9 @@ def test_a_broker_that_comes_back(fresh_broker: Callable[..., Any], kill: bool) 
     assert offsets(found, 0, 600) == list(range(600))
 
 
-def test_a_broker_that_stays_away(fresh_broker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_fails_when_the_broker_stays_down(
+    fresh_broker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = fresh_broker()
     topic = create_topic(broker)
     fill(broker, topic, 100)
@@ -268,8 +272,10 @@ def test_a_broker_that_stays_away(fresh_broker: Callable[..., Any], monkeypatch:
     assert 0 < clock.now < 30  # the default is 60 s
 
 
-def test_patience_is_new_after_each_chunk(fresh_broker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the reader does with a chunk takes its time."""
+def test_timeout_begins_again_after_each_chunk(
+    fresh_broker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time that the reader spends on a chunk must not count."""
     broker = fresh_broker()
     topic = create_topic(broker)
     fill(broker, topic, 30)
@@ -284,8 +290,8 @@ def test_patience_is_new_after_each_chunk(fresh_broker: Callable[..., Any], monk
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_the_leader_changes(tmp_path: Path) -> None:
-    """Killed, elected by preference, and killed again, all while one range is read."""
+def test_fetch_continues_across_leader_changes(tmp_path: Path) -> None:
+    """The leader is killed, restarted, and its successor is killed, all while one range is read."""
     with Cluster(tmp_path) as cluster:
         topic = replicated(cluster)
         leader = cluster.wait_leader(topic)
@@ -308,15 +314,15 @@ def test_the_leader_changes(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("java-4.1.0")
-def test_apache_kafka(tmp_path: Path) -> None:
-    """It serves no old versions; topics have ids there."""
+def test_ranges_are_fetched_from_apache_kafka(tmp_path: Path) -> None:
+    """Apache Kafka 4 refuses old API versions, and its topics have ids."""
     apache = Apache("4.1.0", tmp_path).start()
     try:
         broker = ExternalBroker(apache.bootstrap)
         topic = create_topic(broker)
         fill(broker, topic, 100)
         assert offsets(list(reading(broker, topic, 50, 250, **PIECES)), 50, 250) == list(range(50, 250))
-        cut(broker, topic, 60)
+        delete_records_before(broker, topic, 60)
         with pytest.raises(DataLoss, match=r"the log has 60 to 299$"):
             list(reading(broker, topic, 0, 300))
         topic = create_topic(broker)
@@ -327,15 +333,15 @@ def test_apache_kafka(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_topics_without_ids(tmp_path: Path) -> None:
-    """As long as brokers older than 2.8 may be in the cluster; the newest versions of Fetch know ids only."""
+def test_topics_without_ids_are_fetched_by_name(tmp_path: Path) -> None:
+    """Kafka assigns no ids while brokers older than 2.8 may be in the cluster; new Fetch versions require ids."""
     zookeeper = ZooKeeper(tmp_path / "zookeeper").start()
     member = ApacheMember(tmp_path / "kafka", 0, zookeeper.connect)
     try:
         with member.properties.open("a") as out:
             out.write("inter.broker.protocol.version=2.7\n")
         broker = ExternalBroker(member.start().bootstrap)
-        with asking(broker) as brokers:  # it answers before it knows of itself; then that is no answer
+        with connected(broker) as brokers:  # the broker responds before its own metadata is loaded; that must not count
             assert brokers.topics() == {}
         topic = create_topic(broker)
         fill(broker, topic, 100)

@@ -1,4 +1,4 @@
-"""A stream that dies in its very first batch reads it again: it has no offset of a batch before to begin at."""
+"""A stream that dies in its first batch reads it again, though no former batch has its start offsets."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ GROUP = {"odradek.commit.group": "of-a-first-batch"}
 
 
 def forget_first_batch(folder: Path) -> None:
-    """What a driver leaves that dies before the sink has anything of it."""
+    """Leave the state of a driver that died before the sink had any record."""
     for name in ("checkpoint/commits", "table"):
         shutil.rmtree(folder / name)
 
 
-def test_the_first_batch_again(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """It ends where it ended, though there is more now; the next one, of the same run, goes on there."""
+def test_repeated_first_batch_ends_at_the_same_offsets(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """New records do not change it; the next batch of the same run continues there."""
     topic = create_topic(broker, partitions=2)
     sink = {"format": "parquet", "path": str(tmp_path / "table")}
     frame = load(spark.readStream, broker, "odradek", subscribe=topic, startingOffsets="earliest")
@@ -40,8 +40,10 @@ def test_the_first_batch_again(spark: SparkSession, broker: Any, tmp_path: Path)
     assert rows(spark.read.parquet(str(tmp_path / "table"))) == sorted(sent, key=lambda one: one[2:5])
 
 
-def test_from_now_on_and_again(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Where it began is noted by its group."""
+def test_repeated_first_batch_of_a_latest_stream_keeps_its_start(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
+    """The group's committed offsets keep the start."""
     topic = create_topic(broker)
     sink = {"format": "parquet", "path": str(tmp_path / "table")}
     frame = load(spark.readStream, broker, "odradek", subscribe=topic, startingOffsets="latest", **GROUP)

@@ -1,4 +1,4 @@
-"""An archive on Hadoop's own file system: killed in its midst it is whole after the next run; then it is restored."""
+"""An archive on HDFS: a run repairs it after its driver was killed; then it is verified and restored."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
         yield running
 
 
-def test_the_driver_is_killed(spark: SparkSession, broker: Any, hdfs: Hdfs) -> None:
-    """While small files become one. Then each record is there once, in the manifest's files and no others."""
+def test_archive_on_hdfs_is_repaired_and_restored_after_a_kill(spark: SparkSession, broker: Any, hdfs: Hdfs) -> None:
+    """The kill is during compaction of small files. Each record is there once, no file is outside the manifest."""
     topic = create_topic(broker, partitions=2)
     uri, sent = f"{hdfs.uri}/{topic}", send(broker, topic, HOURS, 2)
     assert killed(broker, topic, uri, FATES[-1]).wait(120) == -signal.SIGKILL
@@ -43,8 +43,8 @@ def test_the_driver_is_killed(spark: SparkSession, broker: Any, hdfs: Hdfs) -> N
     state = archive(spark, uri, Job(source(broker, topic)))
     assert seen(spark, uri, topic) == ids(sent)
     files, kafka = Files(spark, uri), {"kafka.bootstrap.servers": broker.bootstrap}
-    lying = {entry.path for entry in files.list(f"topic={topic}") if entry.path.endswith(".parquet")}
-    assert lying == set(state.files)
+    stored = {entry.path for entry in files.list(f"topic={topic}") if entry.path.endswith(".parquet")}
+    assert stored == set(state.files)
     report = verify(spark, files, kafka, [topic])
     assert (report.differences, report.records) == ([], len(sent))
     restore.run(spark, files, kafka, RestorePlan((topic,), "restored-"))

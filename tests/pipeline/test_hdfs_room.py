@@ -1,4 +1,4 @@
-"""An archive's writer on Hadoop's own file system makes nothing any more once its room is gone."""
+"""An archive's writer on HDFS changes nothing after its room is gone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from odradek.pipeline.jobs.files import Files
 
 from ..harness.hdfs import Hdfs
-from .room import changes_nothing_without_its_room
+from .room import fenced_writer_changes_nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,6 +18,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.live, pytest.mark.needs("hdfs"), pytest.mark.timeout(300)]
 
 
-def test_without_its_room_nothing_is_changed(spark: SparkSession, tmp_path: Path) -> None:
+def test_fenced_writer_changes_nothing_on_hdfs(spark: SparkSession, tmp_path: Path) -> None:
     with Hdfs(tmp_path) as hdfs:
-        changes_nothing_without_its_room(Files(spark, f"{hdfs.uri}/archive"))
+        fenced_writer_changes_nothing(Files(spark, f"{hdfs.uri}/archive"))

@@ -1,4 +1,4 @@
-"""Offsets that no batch has: of a compacted topic, or lost, or of a batch whose base offset was damaged."""
+"""Offsets without a batch: compacted away, lost, or hidden because the base offset of a batch is damaged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .accounting import consumed
 from .local import Local
 from .reads import SHORT, planned, read, seen
 from .stand_in import CONFIGS, FETCH, StandIn
-from .test_brokers import cut
+from .test_brokers import delete_records_before
 from .test_fetching import fill
 from .test_segments import CLEANER, COMPACTED, all_rows, batches, compacted, copied, delete_topic, keyed, logs
 
@@ -51,7 +51,7 @@ def topic(broker: Any) -> str:
 
 
 def silent_from(offset: int) -> Callable[[Any, Any], Any]:
-    """A leader that sends nothing from there on, and says that all is well."""
+    """A fetch response without records from `offset` on, and without an error."""
 
     def lie(request: Any, true: Any) -> Any:
         if request.topics[0].partitions[0].fetch_offset >= offset:
@@ -73,7 +73,7 @@ def _before(data: bytes, offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-def test_missing_answer_is_no_end(broker: Any, topic: str, level: str) -> None:
+def test_empty_responses_are_not_the_end_of_the_log(broker: Any, topic: str, level: str) -> None:
     with StandIn(broker.bootstrap, {FETCH: silent_from(30)}) as stand_in:
         options = {**SHORT, **OFF, "kafka.isolation.level": level}
         why = rf"^{topic}-0: the leader sends no batch with offsets 30 to 59 or later.* not compacted"
@@ -82,15 +82,17 @@ def test_missing_answer_is_no_end(broker: Any, topic: str, level: str) -> None:
         assert offsets(stand_in, topic, 0, 30, **options) == list(range(30))
 
 
-def test_missing_answer_is_reported_as_loss(broker: Any, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_offsets_without_a_response_are_logged_as_loss(
+    broker: Any, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with StandIn(broker.bootstrap, {FETCH: silent_from(30)}) as stand_in, caplog.at_level(logging.WARNING):
         assert offsets(stand_in, topic, failOnDataLoss="false", **SHORT, **OFF) == list(range(30))
     assert "offsets 30 to 59" in caplog.text
     assert "up to 30 offsets are left out" in caplog.text
 
 
-def test_silence_that_ends(broker: Any, topic: str) -> None:
-    """As while a leader fetches from remote storage."""
+def test_temporary_empty_responses_lose_nothing(broker: Any, topic: str) -> None:
+    """A leader responds like this while it fetches from remote storage."""
     left = [4]
 
     def lie(request: Any, true: Any) -> Any:
@@ -101,8 +103,8 @@ def test_silence_that_ends(broker: Any, topic: str) -> None:
         assert offsets(stand_in, topic, **OFF) == ALL
 
 
-def test_a_hole_before_a_transaction_that_is_open(fresh_broker: Fresh) -> None:
-    """A reader of read_committed is sent nothing there; the open transaction's batch is the proof."""
+def test_hole_before_an_open_transaction_is_accepted(fresh_broker: Fresh) -> None:
+    """read_committed returns no records there; the batch of the open transaction proves the hole."""
     broker = fresh_broker()
     topic = Local(broker, cleanup_policy="compact")
     keyed(topic, [b"k"] * 6)
@@ -119,11 +121,11 @@ def test_a_hole_before_a_transaction_that_is_open(fresh_broker: Fresh) -> None:
     producer.close()
 
 
-# -- gaps and flipped bits in what is sent
+# -- gaps and flipped bits in fetch responses
 
 
 def dropping(*numbers: int) -> Callable[[Any, Any], Any]:
-    """Without the batches that begin at these offsets."""
+    """Remove the batches that begin at these offsets."""
 
     def lie(_: Any, true: Any) -> Any:
         def kept(data: bytes) -> bytes:
@@ -136,7 +138,7 @@ def dropping(*numbers: int) -> Callable[[Any, Any], Any]:
 
 
 @pytest.mark.parametrize(("gone", "said"), [([0], "0 to 2"), ([27], "27 to 29"), ([57], "57 to 59")])
-def test_a_gap_is_an_error(broker: Any, topic: str, gone: list[int], said: str) -> None:
+def test_missing_batch_is_an_error_that_names_its_offsets(broker: Any, topic: str, gone: list[int], said: str) -> None:
     with StandIn(broker.bootstrap, {FETCH: dropping(*gone)}) as stand_in:
         with pytest.raises(MissingOffsets, match=rf"^{topic}-0: .* offsets {said}\b.*not compacted"):
             read(stand_in, topic, **SHORT, **OFF)
@@ -158,7 +160,7 @@ def test_many_gaps_are_reported_once(broker: Any, topic: str, caplog: pytest.Log
 
 
 def flipped(at: int, bit: int) -> Callable[[Any, Any], Any]:
-    """One bit of the base offset of the batch that begins at offset `at`."""
+    """Flip one bit of the base offset of the batch that begins at offset `at`."""
 
     def lie(_: Any, true: Any) -> Any:
         def wrong(data: bytes) -> bytes:
@@ -176,7 +178,7 @@ def flipped(at: int, bit: int) -> Callable[[Any, Any], Any]:
 
 @pytest.mark.parametrize("at", [0, 27, 30, 57])
 def test_flipped_bit_of_a_base_offset_is_found(broker: Any, topic: str, at: int) -> None:
-    """In any range that has the batch or is next to it; elsewhere it does no harm."""
+    """In any range that contains the batch or is next to it; other ranges are not affected."""
     with StandIn(broker.bootstrap) as stand_in:
         for bit in (*range(9), 31, 32, 47, 62, 63):
             stand_in.lies[FETCH] = flipped(at, bit)
@@ -192,7 +194,7 @@ def test_flipped_bit_of_a_base_offset_is_found(broker: Any, topic: str, at: int)
 
 @contextmanager
 def damaged(path: Path, position: int, bit: int) -> Iterator[None]:
-    """One bit of a file."""
+    """Flip one bit of a file within the block."""
     with open(path, "r+b") as file:
         file.seek(position)
         [old] = file.read(1)
@@ -205,7 +207,7 @@ def damaged(path: Path, position: int, bit: int) -> Iterator[None]:
 
 
 def starts(path: Path) -> list[int]:
-    """Where the batches of a segment begin."""
+    """The positions at which the batches of a segment begin."""
     found, at = [], 0
     for piece in convert.split(path.read_bytes()):
         found.append(at)
@@ -213,8 +215,8 @@ def starts(path: Path) -> list[int]:
     return found
 
 
-def test_flipped_bits_on_the_disk(broker: Any) -> None:
-    """Of what no checksum covers: base offset, length, and magic. The error names the file."""
+def test_flipped_bits_outside_of_checksums_are_found_on_disk(broker: Any) -> None:
+    """No checksum covers base offset, length and magic. The error names the file."""
     rnd = random.Random(5)
     topic = Local(broker, segment_bytes=2000)
     topic.put(batches(COUNT, SIZE))
@@ -230,8 +232,8 @@ def test_flipped_bits_on_the_disk(broker: Any) -> None:
     assert offsets(broker, topic.name) == ALL
 
 
-def test_flipped_bits_in_a_compacted_log(fresh_broker: Fresh) -> None:
-    """A damaged offset that still is between those of its neighbours cannot be seen; but no record is passed over."""
+def test_flipped_offset_bits_in_a_compacted_log_lose_no_record(fresh_broker: Fresh) -> None:
+    """A damaged offset between those of its neighbours cannot be noticed; but no record is skipped."""
     rnd = random.Random(9)
     topic = Local(fresh_broker(**CLEANER), **COMPACTED)
     keyed(topic, [b"k%d" % rnd.randrange(30) for _ in range(300)])
@@ -256,10 +258,10 @@ def test_flipped_bits_in_a_compacted_log(fresh_broker: Fresh) -> None:
     assert refused > 50
 
 
-# -- what is compacted is asked for
+# -- whether the topic is compacted
 
 
-def test_refused_request_names_the_setting(broker: Any, topic: str) -> None:
+def test_refused_describe_configs_names_odradek_compacted(broker: Any, topic: str) -> None:
     def refuse(_: Any, true: Any) -> Any:
         true.results[0].error_code, true.results[0].configs = 29, []  # TOPIC_AUTHORIZATION_FAILED
         return true
@@ -272,14 +274,14 @@ def test_refused_request_names_the_setting(broker: Any, topic: str) -> None:
         read(stand_in, topic, **SHORT, **OFF)
 
 
-def test_no_request_without_missing_offsets(broker: Any, topic: str) -> None:
+def test_configs_are_requested_only_for_missing_offsets(broker: Any, topic: str) -> None:
     with StandIn(broker.bootstrap) as stand_in:
         assert offsets(stand_in, topic, **OFF) == ALL
         assert not [one for _, one in stand_in.asked if one.API_KEY == CONFIGS]
 
 
-def test_a_compacted_topic_of_which_that_is_not_believed(broker: Any) -> None:
-    """odradek.compacted=false: what it has had from the start is all to be there."""
+def test_setting_compacted_false_makes_holes_an_error(broker: Any) -> None:
+    """With odradek.compacted=false every offset must have a record."""
     topic = Local(broker, cleanup_policy="compact")
     keyed(topic, [b"k%d" % at for at in range(60)])
     with StandIn(broker.bootstrap, {FETCH: dropping(27)}) as stand_in:
@@ -288,10 +290,10 @@ def test_a_compacted_topic_of_which_that_is_not_believed(broker: Any) -> None:
             read(stand_in, topic.name, **SHORT, **OFF, **{"odradek.compacted": "false"})
 
 
-# -- another log than the one that was planned
+# -- the log has changed since the plan
 
 
-def test_topic_recreated_before_its_tasks_run(broker: Any) -> None:
+def test_topic_recreated_after_the_plan_is_data_loss(broker: Any) -> None:
     topic = Local(broker)
     topic.put(batches(COUNT, SIZE))
     reader, tasks = planned(broker, topic.name, **OFF)
@@ -303,8 +305,8 @@ def test_topic_recreated_before_its_tasks_run(broker: Any) -> None:
         [row for task in tasks for row in seen(reader.read(task))]
 
 
-def test_files_that_begin_later_than_the_log(broker: Any, tmp_path: Path) -> None:
-    """As in tiered storage: what is not here any more the leader has."""
+def test_records_missing_in_local_files_are_fetched_from_the_leader(broker: Any, tmp_path: Path) -> None:
+    """As in tiered storage: the leader has the records of segments that are not local any more."""
     topic = Local(broker, segment_bytes=2000)
     topic.put(batches(COUNT, SIZE))
     reader, [task] = planned(broker, topic.name)
@@ -317,21 +319,21 @@ def test_files_that_begin_later_than_the_log(broker: Any, tmp_path: Path) -> Non
     assert [(one.offset, one.value) for one in found] == all_rows(COUNT * SIZE)
 
 
-def test_retention_is_faster(broker: Any) -> None:
+def test_records_deleted_after_the_plan_are_data_loss(broker: Any) -> None:
     topic = Local(broker)
     topic.put(batches(COUNT, SIZE))
     reader, [task] = planned(broker, topic.name, **OFF)
-    cut(broker, topic.name, 30)
+    delete_records_before(broker, topic.name, 30)
     with pytest.raises(DataLoss, match=r"offset 0 of .* no longer exists: the log has 30 to 59"):
         seen(reader.read(task))
 
 
-# -- all that can happen at once
+# -- many faults at once
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_answers_of_all_kinds(broker: Any, topic: str, seed: int) -> None:
-    """Errors that pass, cut and empty answers, other partitions', lost connections: all is read all the same."""
+def test_all_records_are_read_despite_faulty_fetch_responses(broker: Any, topic: str, seed: int) -> None:
+    """Retriable errors, truncated and empty responses, other partitions, lost connections."""
     rnd = random.Random(seed)
 
     def lie(_: Any, true: Any) -> Any:

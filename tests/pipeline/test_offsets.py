@@ -1,4 +1,4 @@
-"""Offsets: Spark's JSON and back, and what each way of saying them means in a log."""
+"""Offsets: Spark's JSON, and what each way to specify them means in a log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTITIONS = [A0, A1, B0]
 
 
 def logs() -> Logs:
-    """Offsets 5 to 9 with times 100 to 104, none, and 0 to 2 with times 50, 200 and 300, of which two are stable."""
+    """Offsets 5 to 9 with times 100 to 104; no records; and 0 to 2 with times 50, 200 and 300, two of them stable."""
     return Logs({A0: Kept(5, [100, 101, 102, 103, 104], 10), A1: Kept(7, [], 7), B0: Kept(0, [50, 200, 300], 2)})
 
 
@@ -42,13 +42,13 @@ def logs() -> Logs:
         (Since(301), "ending", False, (10, 7, 3)),
     ],
 )
-def test_resolve(spec: Spec, what: str, committed: bool, meant: tuple[int, ...]) -> None:
+def test_offset_specs_are_resolved(spec: Spec, what: str, committed: bool, meant: tuple[int, ...]) -> None:
     found = offsets.resolve(spec, PARTITIONS, logs(), committed, what)
     assert found == dict(zip(PARTITIONS, meant, strict=True))
 
 
-def test_a_time_never_leads_into_an_open_transaction() -> None:
-    """Its record is there, but what is read ends before."""
+def test_timestamp_in_an_open_transaction_resolves_to_the_last_stable_offset() -> None:
+    """The record exists, but the range ends before it."""
     log = Logs({B0: Kept(0, [50, 200, 300], 1)})
     assert offsets.resolve(Since(300), [B0], log, committed=True, what="starting") == {B0: 1}
     assert offsets.resolve(Since(300), [B0], log, committed=False, what="starting") == {B0: 2}
@@ -82,7 +82,7 @@ PARTITION = st.tuples(st.text(max_size=5), st.integers(0, 2**31 - 1))
 
 
 @given(st.dictionaries(PARTITION, st.integers(-2, 2**63 - 1)))
-def test_json_and_back(found: dict[tuple[str, int], int]) -> None:
+def test_offsets_round_trip_through_json(found: dict[tuple[str, int], int]) -> None:
     assert offsets.from_json(json.loads(json.dumps(offsets.as_json(found)))) == found
 
 
@@ -92,10 +92,10 @@ def test_json_is_written_in_order() -> None:
 
 
 @pytest.mark.parametrize("nested", [None, 5, [], {"a": 5}, {"a": {"x": 5}}, {"a": {"0": "5"}}, {"a": {"٣": 5}}])
-def test_other_json_is_refused(nested: object) -> None:
+def test_malformed_offsets_json_is_refused(nested: object) -> None:
     with pytest.raises(ValueError):
         offsets.from_json(nested)
 
 
-def test_many_partitions_are_counted() -> None:
+def test_long_lists_of_partitions_are_abbreviated() -> None:
     assert offsets.names(("t", i) for i in range(12)) == "t-0, t-1, t-2, t-3, t-4 and 7 more"

@@ -1,4 +1,4 @@
-"""Options: Spark's names and defaults, and one line for each thing that cannot be meant."""
+"""Options: Spark's names and defaults, and a one-line error for each invalid value."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LEAST = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t"}
 
 
 def read(streaming: bool = False, /, **more: str) -> ReadOptions:
-    """Options of a read, `__` for a dot in a name."""
+    """Options of a read; `__` stands for a dot in a name."""
     return ReadOptions.parse(LEAST | {name.replace("__", "."): value for name, value in more.items()}, streaming)
 
 
 def without(name: str) -> dict[str, str]:
-    """The least there must be, but for one."""
+    """The required options without one of them."""
     return {key: value for key, value in LEAST.items() if key != name}
 
 
@@ -55,7 +55,7 @@ def test_stream_starts_at_the_end() -> None:
     assert options.start == All(LATEST)
 
 
-def test_names_are_compared_without_case() -> None:
+def test_option_names_ignore_case() -> None:
     assert read(MAXRECORDSPERPARTITION="7", minpartitions="9").max_records == 7
     kafka = ReadOptions.parse({"KAFKA.bootstrap.servers": "h:1", "SubscribePattern": "a.*"}, False).kafka
     assert kafka == {"bootstrap.servers": "h:1"}
@@ -79,7 +79,7 @@ def test_read_committed_is_set_as_in_kafka() -> None:
         ({"startingOffsetsByTimestamp": '{"t":{"0":5}}', "startingOffsets": "{"}, Since({("t", 0): 5})),
     ],
 )
-def test_where_to_begin(given: dict[str, str], meant: object) -> None:
+def test_starting_offsets_and_timestamps(given: dict[str, str], meant: object) -> None:
     assert read(**given).start == meant
 
 
@@ -92,7 +92,7 @@ def test_where_to_begin(given: dict[str, str], meant: object) -> None:
         ({"endingTimestamp": "17", "endingOffsetsByTimestamp": "{"}, Since(17)),
     ],
 )
-def test_where_to_end(given: dict[str, str], meant: object) -> None:
+def test_ending_offsets_and_timestamps(given: dict[str, str], meant: object) -> None:
     assert read(**given).end == meant
 
 
@@ -104,7 +104,7 @@ def test_where_to_end(given: dict[str, str], meant: object) -> None:
         ({"assign": '{"b":[1,0],"a":[2]}'}, Subscription(assigned=(("a", 2), ("b", 0), ("b", 1)))),
     ],
 )
-def test_what_to_read(given: dict[str, str], meant: Subscription) -> None:
+def test_subscriptions(given: dict[str, str], meant: Subscription) -> None:
     assert ReadOptions.parse(without("subscribe") | given, streaming=False).subscription == meant
 
 
@@ -119,11 +119,11 @@ def test_what_to_read(given: dict[str, str], meant: Subscription) -> None:
         {"startingOffsets": '{"t":{"0":5,"1":7}}', "endingOffsets": '{"t":{"0":5,"1":-1}}'},
     ],
 )
-def test_limits_of_settings(given: dict[str, str]) -> None:
+def test_extreme_values_are_accepted(given: dict[str, str]) -> None:
     read(**given)
 
 
-def test_ours() -> None:
+def test_own_options_are_parsed() -> None:
     options = read(odradek__local="ONLY", odradek__commit__group=" g ", odradek__split__bytes="64mb")
     assert (options.local, options.commit_group, options.split_bytes) == ("only", "g", 64 << 20)
     assert read(odradek__parquet="/files").split_bytes == 256 << 20
@@ -131,7 +131,7 @@ def test_ours() -> None:
 
 
 @pytest.mark.parametrize(("text", "ms"), [("90s", 90_000), ("2h", 7_200_000), ("500", 500), ("1min", 60_000)])
-def test_durations(text: str, ms: int) -> None:
+def test_durations_are_parsed(text: str, ms: int) -> None:
     assert read(True, maxTriggerDelay=text).max_delay_ms == ms
 
 
@@ -186,7 +186,7 @@ def test_durations(text: str, ms: int) -> None:
         ({"odradek.locale": "auto"}, "unknown option odradek.locale; the options are odradek.local,"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_one_line(given: dict[str, str], told: str) -> None:
+def test_invalid_read_options_are_refused_in_one_line(given: dict[str, str], told: str) -> None:
     with pytest.raises(OptionError) as caught:
         ReadOptions.parse(LEAST | given, streaming=False)
     assert told in str(caught.value)
@@ -206,7 +206,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(given: dict[str, str], told
         ({"subscribePattern": "a["}, "not a regular expression"),
     ],
 )
-def test_what_to_read_must_be_said(given: dict[str, str], told: str) -> None:
+def test_missing_or_invalid_subscription_is_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(OptionError, match=told):
         ReadOptions.parse(without("subscribe") | given, streaming=True)
 
@@ -249,19 +249,19 @@ def test_passwords_are_not_shown() -> None:
 
 
 @pytest.mark.parametrize(("text", "columns"), [(" TRUE ", 8), ("false", 7), (None, 7)])
-def test_columns_of_headers(text: str | None, columns: int) -> None:
-    """As many as the batches have: both ask `flag`."""
+def test_header_column_is_optional(text: str | None, columns: int) -> None:
+    """The schema has as many columns as the batches: both read the option by `flag`."""
     given = {} if text is None else {"includeHeaders": text}
     assert OdradekDataSource(given).schema().names == list(read(**given).columns)
     assert len(read(**given).columns) == columns
 
 
-def test_some_columns_in_their_own_order() -> None:
+def test_chosen_columns_keep_their_order() -> None:
     given = {"odradek.columns": "headers, offset,key"}
     assert OdradekDataSource(given).schema().names == ["headers", "offset", "key"] == list(read(**given).columns)
 
 
-def test_transactions_need_no_header() -> None:
+def test_transactional_writes_need_no_stamp_header() -> None:
     given = {"kafka.bootstrap.servers": "h:9092", "odradek.transactional": "true"}
     assert not WriteOptions.parse(given, streaming=True).stamp
     named = given | {"odradek.transactional.id": " n ", "odradek.transactional.by": "unit"}
@@ -284,8 +284,8 @@ def test_transactions_need_no_header() -> None:
         ({"id": "n", "by": "c", "batch": "-1"}, "odradek.transactional.batch must be a whole number from 0"),
     ],
 )
-def test_a_batch_that_cannot_be_known_again(words: dict[str, str], told: str) -> None:
-    """Without a column other cores, or adaptive execution, would cut it in another way the next time."""
+def test_transactional_options_without_their_counterparts_are_refused(words: dict[str, str], told: str) -> None:
+    """Without the column, another number of cores or adaptive execution would split a repeated batch in another way."""
     given = {"kafka.bootstrap.servers": "h:9092", "odradek.transactional": "true"}
     given |= {f"odradek.transactional.{word}".rstrip("."): value for word, value in words.items()}
     with pytest.raises(OptionError, match=told):
@@ -308,7 +308,7 @@ def test_a_batch_that_cannot_be_known_again(words: dict[str, str], told: str) ->
         ({"odradek.local": "auto"}, "unknown option odradek.local"),
     ],
 )
-def test_what_cannot_be_written(given: dict[str, str], told: str) -> None:
+def test_invalid_write_options_are_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(OptionError, match=told):
         WriteOptions.parse({"kafka.bootstrap.servers": "h:9092"} | given, streaming=True)
 
@@ -327,10 +327,12 @@ TOPICS = {"a": 2, "ab": 1, "b": 1, "__consumer_offsets": 50}
         (Subscription(assigned=(("a", 1), ("a", 2), ("c", 0))), [("a", 1)], ["c", "a-2"]),
     ],
 )
-def test_partitions_meant(subscription: Subscription, found: list[tuple[str, int]], missing: list[str]) -> None:
+def test_partitions_of_a_subscription(
+    subscription: Subscription, found: list[tuple[str, int]], missing: list[str]
+) -> None:
     assert subscription.partitions(TOPICS) == found
     assert subscription.missing(TOPICS) == missing
 
 
-def test_a_topic_of_the_broker_is_read_when_it_is_named() -> None:
+def test_internal_topic_is_read_if_it_is_named() -> None:
     assert len(Subscription(topics=("__consumer_offsets",)).partitions(TOPICS)) == 50

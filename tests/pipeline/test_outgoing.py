@@ -1,4 +1,4 @@
-"""Rows to records, without Spark and without a broker; and the settings of the producer."""
+"""Rows to records, without Spark and without a broker; and the producer's settings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def records(to: str | None = "t", ids: Any = None, with_headers: bool = True, **
     return list(Outgoing(to, with_headers, ids).records(pa.record_batch(columns)))
 
 
-# -- what columns must be
+# -- requirements on columns
 
 
 def schema(columns: dict[str, DataType]) -> StructType:
@@ -53,13 +53,13 @@ def schema(columns: dict[str, DataType]) -> StructType:
         ({"value": BINARY}, "t", False),
         ({"value": TEXT, "key": TEXT, "topic": TEXT, "partition": INT}, None, False),
         ({"value": TEXT, "key": BINARY, "topic": TEXT, "headers": HEADERS}, None, False),
-        ({"value": BINARY, "topic": INT}, "t", False),  # the option wins
+        ({"value": BINARY, "topic": INT}, "t", False),  # the option has precedence
         ({"value": BINARY, "id": LONG, "timestamp": TimestampType()}, "t", False),
         ({"value": BINARY, "id": BINARY}, "t", True),
-        ({"value": BINARY, "timestamp": TEXT}, "t", False),  # not looked at
+        ({"value": BINARY, "timestamp": TEXT}, "t", False),  # the column is ignored
     ],
 )
-def test_schemas_that_can_be_written(columns: dict[str, DataType], topic: str | None, stamped: bool) -> None:
+def test_valid_schemas_are_accepted(columns: dict[str, DataType], topic: str | None, stamped: bool) -> None:
     outgoing.check(schema(columns), topic, stamped)
 
 
@@ -77,14 +77,14 @@ def test_schemas_that_can_be_written(columns: dict[str, DataType], topic: str | 
         ({"value": TEXT, "id": LONG}, "t", "'id' has type bigint but must be string or binary"),
     ],
 )
-def test_schemas_that_cannot(columns: dict[str, DataType], topic: str | None, words: str) -> None:
+def test_invalid_schemas_are_refused_in_one_line(columns: dict[str, DataType], topic: str | None, words: str) -> None:
     with pytest.raises(OptionError) as caught:
         outgoing.check(schema(columns), topic, stamped=True)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_what_times_must_be() -> None:
+def test_timestamp_column_must_be_a_timestamp() -> None:
     outgoing.check(schema({"value": BINARY, "timestamp": TimestampType()}), "t", stamped=False, timed=True)
     with pytest.raises(OptionError, match="'timestamp' has type bigint but must be timestamp"):
         outgoing.check(schema({"value": BINARY, "timestamp": LONG}), "t", stamped=False, timed=True)
@@ -95,8 +95,8 @@ def test_what_times_must_be() -> None:
 # -- records
 
 
-def test_bytes_text_and_null() -> None:
-    """Also of Spark's large types (spark.sql.execution.arrow.useLargeVarTypes)."""
+def test_values_may_be_bytes_text_or_null() -> None:
+    """Also with Spark's large types (spark.sql.execution.arrow.useLargeVarTypes)."""
     for text in (pa.string(), pa.large_string()):
         found = records(value=pa.array(["ä", None, ""], text), key=pa.array([b"\xff", b"", None]))
         assert found == [
@@ -106,7 +106,7 @@ def test_bytes_text_and_null() -> None:
         ]
 
 
-def test_the_option_goes_before_the_column() -> None:
+def test_topic_option_has_precedence_over_the_column() -> None:
     columns = {"value": ["v"], "topic": ["column"], "partition": pa.array([3], pa.int32())}
     assert records(**columns) == [("t", b"v", None, 3, None, 0)]
     assert records(to=None, **columns) == [("column", b"v", None, 3, None, 0)]
@@ -117,7 +117,7 @@ def test_a_partition_may_be_null() -> None:
     assert [record[3] for record in found] == [-1, 0]
 
 
-def test_headers() -> None:
+def test_headers_of_rows_are_written() -> None:
     headers = pairs([("a", b"1"), ("a", None)], None, [], [("b", b"")])
     found = records(value=["v"] * 4, headers=headers)
     assert [record[4] or [] for record in found] == [[("a", b"1"), ("a", None)], [], [], [("b", b"")]]
@@ -139,7 +139,7 @@ def test_invalid_rows_are_refused(columns: dict[str, Any], words: str) -> None:
         records(to=None, value=["a", "b"], **columns)
 
 
-def test_what_went_where() -> None:
+def test_bytes_are_counted_by_topic() -> None:
     rows = Outgoing(None, True, None)
     batch = pa.record_batch({"topic": ["a", "b", "a"], "value": ["12", None, "345"], "key": [None, b"6", b"7"]})
     assert sorted(rows.bytes_by_topic(batch)) == [("a", 2, 6), ("b", 1, 1)]
@@ -147,7 +147,7 @@ def test_what_went_where() -> None:
     assert list(Outgoing("t", True, None).bytes_by_topic(batch.slice(0, 0))) == [("t", 0, 0)]
 
 
-# -- times
+# -- timestamps
 
 
 def times(*micros: int | None, tz: str = "UTC") -> list[int]:
@@ -155,14 +155,14 @@ def times(*micros: int | None, tz: str = "UTC") -> list[int]:
     return [record[5] for record in Outgoing("t", True, None, timed=True).records(batch)]
 
 
-def test_times() -> None:
-    """Null is now, the millisecond before 1970 is no time at all."""
+def test_timestamps_become_milliseconds() -> None:
+    """0 lets librdkafka set the current time; -1, the millisecond before 1970, means no timestamp."""
     assert times(1_700_000_000_123_999, None, -1_000, 1_000) == [1_700_000_000_123, 0, -1, 1]
     assert times(1_700_000_000_123_000, tz="Europe/Prague") == [1_700_000_000_123]
 
 
-def test_times_that_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
-    """Of 0 librdkafka would make the time of writing; it refuses those before 1970."""
+def test_timestamps_that_librdkafka_cannot_write_become_one(caplog: pytest.LogCaptureFixture) -> None:
+    """librdkafka replaces 0 by the time of writing, and refuses those before 1970."""
     assert times(1_000, None, 0, 999, -999, -2_000, -1_000, 5_000) == [1, 0, 1, 1, 1, 1, -1, 5]
     [told] = caplog.messages
     assert told == "t: 4 timestamps are out of range, the first 0 ms since 1970; writing 1 ms instead"
@@ -171,7 +171,7 @@ def test_times_that_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.messages
 
 
-def test_negative_timestamps_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_negative_timestamps_are_logged_by_topic(caplog: pytest.LogCaptureFixture) -> None:
     time = pa.array([1_000, -2_000], pa.timestamp("us", "UTC"))
     batch = pa.record_batch({"value": ["v", "v"], "topic": ["a", "b"], "timestamp": time})
     assert [record[5] for record in Outgoing(None, True, None, timed=True).records(batch)] == [1, 1]
@@ -181,13 +181,13 @@ def test_negative_timestamps_are_reported(caplog: pytest.LogCaptureFixture) -> N
 # -- stamps
 
 
-def test_positions_go_on_from_batch_to_batch() -> None:
+def test_stamps_continue_from_batch_to_batch() -> None:
     ids = Positions(TASK)
     found = [record[4] for _ in range(2) for record in records(ids=ids, value=["v"] * 300)]
     assert found == [[("odradek.id", TASK + at.to_bytes(8, "big"))] for at in range(600)]
 
 
-def test_a_stamp_of_before_is_replaced() -> None:
+def test_former_stamp_is_replaced() -> None:
     headers = pairs([("a", b"1"), ("odradek.id", b"other"), ("b", None)], None)
     found = records(ids=Positions(TASK), value=["v", "v"], headers=headers)
     first, second = ([("odradek.id", TASK + bytes([*[0] * 7, at]))] for at in range(2))
@@ -195,17 +195,17 @@ def test_a_stamp_of_before_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("ids", [["ä", "b"], ["ä".encode(), b"b"]])
-def test_ids_that_travel_with_the_rows(ids: list[Any]) -> None:
+def test_ids_of_a_column_are_written_as_stamps(ids: list[Any]) -> None:
     found = records(ids=CarriedIds(), value=["v", "v"], id=ids)
     assert [record[4] for record in found] == [[("odradek.id", "ä".encode())], [("odradek.id", b"b")]]
 
 
-def test_an_id_that_is_null() -> None:
+def test_null_id_is_refused() -> None:
     with pytest.raises(PipelineError, match="null in the column 'id'"):
         records(ids=CarriedIds(), value=["v", "v"], id=["a", None])
 
 
-# -- settings of the producer
+# -- the producer's settings
 
 
 def settings(**kafka: str) -> dict[str, str]:
@@ -214,7 +214,7 @@ def settings(**kafka: str) -> dict[str, str]:
 
 
 def test_librdkafka_knows_every_name() -> None:
-    """And every default is a valid value."""
+    """The test's values are valid, too."""
     values: dict[str, str] = {
         "delivery.timeout.ms": "3000",
         "client.dns.lookup": "use_all_dns_ips",
@@ -244,24 +244,24 @@ def test_librdkafka_knows_every_name() -> None:
         ("sasl.kerberos.service.name", "kafka", "sasl.kerberos.service.name", "kafka"),
     ],
 )
-def test_names_that_differ(java: str, value: str, theirs: str, becomes: str) -> None:
+def test_java_settings_are_translated_for_librdkafka(java: str, value: str, theirs: str, becomes: str) -> None:
     assert settings(**{java: value})[theirs] == becomes
 
 
-def test_the_level_of_the_codec_in_use() -> None:
+def test_compression_level_is_that_of_the_codec_in_use() -> None:
     levels = {"compression.gzip.level": "9", "compression.zstd.level": "3"}
     assert settings(compression_type="zstd", **levels)["compression.level"] == "3"
     assert "compression.level" not in settings(**levels)
 
 
-def test_a_login() -> None:
+def test_jaas_line_becomes_username_and_password() -> None:
     line = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
     found = settings(security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_jaas_config=line)
     assert (found["sasl.mechanisms"], found["sasl.username"], found["sasl.password"]) == ("PLAIN", "u", "p")
     producer_settings.checked(found)
 
 
-def test_idempotent_unless_acks_says_otherwise() -> None:
+def test_producer_is_idempotent_with_acks_all() -> None:
     assert settings()["enable.idempotence"] == settings(acks="-1")["enable.idempotence"] == "true"
     assert settings(acks="1")["enable.idempotence"] == "false"
     assert settings(enable_idempotence="false")["enable.idempotence"] == "false"
@@ -277,7 +277,7 @@ def test_idempotent_unless_acks_says_otherwise() -> None:
         (lambda: producer_settings.checked(settings(ssl_no_such="1")), "ssl.no.such"),
     ],
 )
-def test_settings_that_cannot_be(wrong: Callable[[], Any], words: str) -> None:
+def test_invalid_producer_settings_are_refused_in_one_line(wrong: Callable[[], Any], words: str) -> None:
     with pytest.raises(OptionError) as caught:
         wrong()
     assert words in str(caught.value)

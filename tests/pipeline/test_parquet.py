@@ -1,4 +1,4 @@
-"""Records straight into Parquet: each in the file of its hour, whole files only, and what the frame tells of them."""
+"""Records written directly to Parquet: each in the file of its hour, only complete files, and the frame about them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NULL = "topic=orders/date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITI
 
 
 def batch(first: int, times: list[int]) -> pa.RecordBatch:
-    """Records at offsets from `first` with those times in ms."""
+    """Records at offsets from `first` on with these timestamps in ms."""
     count, micros = len(times), [time * 1000 for time in times]
     values = [b"%d" % (first + at) for at in range(count)]
     columns = [
@@ -53,19 +53,19 @@ def batch(first: int, times: list[int]) -> pa.RecordBatch:
 
 
 def written(folder: Path, batches: Iterable[pa.RecordBatch], hourly: bool, span: Range = SPAN) -> list[dict[str, Any]]:
-    """What is told."""
+    """Write the batches; returns the rows that describe the files."""
     [told] = parquet.write(iter(batches), span, Target(str(folder), hourly))
     return told.to_pylist()
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of one file, not of its folders' names."""
+    """The rows of one file, without partition columns from folder names."""
     return pq.ParquetFile(path).read().to_pylist()
 
 
 @settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(-2, 3 * HOUR), min_size=1, max_size=30), max_size=5), st.booleans())
-def test_every_record_once_in_its_hour(times: list[list[int]], hourly: bool) -> None:
+def test_every_record_is_once_in_the_file_of_its_hour(times: list[list[int]], hourly: bool) -> None:
     firsts = [sum(map(len, times[:at])) for at in range(len(times))]
     with tempfile.TemporaryDirectory() as room:
         told = written(Path(room), [batch(*each) for each in zip(firsts, times, strict=True)], hourly)
@@ -83,7 +83,7 @@ def test_every_record_once_in_its_hour(times: list[list[int]], hourly: bool) -> 
         assert ("topic" in row) is not hourly
 
 
-def test_what_is_told(tmp_path: Path) -> None:
+def test_files_are_described_with_rows_offsets_and_size(tmp_path: Path) -> None:
     batches = [batch(10, [NOON, NOON + 1]), batch(20, [NOON + HOUR, NOON + 2])]
     told = written(tmp_path, batches, hourly=True)
     facts = {each.pop("path").rpartition("/")[0]: each for each in told}
@@ -97,7 +97,7 @@ def test_what_is_told(tmp_path: Path) -> None:
 
 
 def test_many_hours_mixed_become_one_file_each(tmp_path: Path) -> None:
-    """However many batches they come in."""
+    """Even if each hour is spread over many batches."""
     count = 2 * parquet.OPEN
     told = written(tmp_path, [batch(at * count, [NOON + n * HOUR for n in range(count)]) for at in range(5)], True)
     assert [each["rows"] for each in told] == [5] * count
@@ -106,8 +106,8 @@ def test_many_hours_mixed_become_one_file_each(tmp_path: Path) -> None:
         assert offsets == sorted(offsets) and (offsets[0], offsets[-1]) == (each["first"], each["last"])
 
 
-def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More hours than there may be files open, and more rows than may wait: an hour has several files then."""
+def test_buffered_rows_and_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more hours than open files and more rows than the buffer holds, an hour gets several files."""
     monkeypatch.setattr(parquet, "WAITING", 1000)
     monkeypatch.setattr(parquet, "ROW_GROUP", 300)
     monkeypatch.setattr(parquet, "OPEN", 3)
@@ -120,12 +120,12 @@ def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("time", [-63_000_000_000_000, 253_402_300_800_000, LAST_MS, -LAST_MS])
-def test_years_without_a_folder(tmp_path: Path, time: int) -> None:
+def test_timestamps_beyond_the_calendar_go_to_the_null_folder(tmp_path: Path, time: int) -> None:
     [told] = written(tmp_path, [batch(0, [time])], hourly=True)
     assert told["path"].startswith(NULL)
 
 
-def test_a_failure_leaves_no_file_open_to_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "ROW_GROUP", 1)
 
     def failing() -> Iterator[pa.RecordBatch]:
@@ -141,7 +141,7 @@ def test_a_failure_leaves_no_file_open_to_readers(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("hourly", [False, True])
 @pytest.mark.parametrize("topic", [".foo", "_x", "t" * 249])
-def test_topic_names_hide_no_file(tmp_path: Path, topic: str, hourly: bool) -> None:
+def test_files_of_unusual_topic_names_are_visible(tmp_path: Path, topic: str, hourly: bool) -> None:
     """Spark skips names that begin with a dot or an underscore; a file name has at most 255 bytes."""
     [told] = written(tmp_path, [batch(0, [NOON])], hourly, Range(topic, 3, 0, 1))
     assert told["topic"] == topic and read(tmp_path / told["path"])[0]["offset"] == 0
@@ -149,7 +149,7 @@ def test_topic_names_hide_no_file(tmp_path: Path, topic: str, hourly: bool) -> N
 
 
 def late(count: int, of_them: int) -> Iterator[pa.RecordBatch]:
-    """A MiB each, of which one record, the first or another one, is of an hour before."""
+    """A MiB each, of which one record, the first or another one, is an hour late."""
     for at in range(count):
         times = [NOON] * 64
         times[of_them] -= HOUR
@@ -186,7 +186,7 @@ def test_every_page_has_a_checksum(tmp_path: Path) -> None:
 
 @contextmanager
 def small_files(most: int) -> Iterator[None]:
-    """Files of this process may have so many bytes, as where a disk is full."""
+    """Limit the size of this process's files, which fails as a full disk does."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
     try:
@@ -195,21 +195,21 @@ def small_files(most: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_full_disk(tmp_path: Path) -> None:
-    """One line names the file; its incomplete part is removed. The footer is written last."""
+def test_full_disk_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    """The incomplete file is removed. The limit of 500 fails within the file, as the footer is written last."""
     for most in (0, 500):
         with small_files(most), pytest.raises(PipelineError, match=rf"^{tmp_path}/topic=.*\.parquet: File too large$"):
             written(tmp_path, [batch(0, [NOON] * 1000)], hourly=True)
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+def test_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PipelineError, match=r"file/.*\.parquet: File exists$"):
         written(tmp_path / "file", [batch(0, [NOON])], hourly=False)
 
 
-def test_nothing_to_write(tmp_path: Path) -> None:
+def test_no_records_write_no_file(tmp_path: Path) -> None:
     assert written(tmp_path, [], hourly=True) == []
 
 
@@ -221,7 +221,7 @@ def test_nothing_to_write(tmp_path: Path) -> None:
         ({"odradek.parquet": "file:/a"}, Target("/a", False)),
     ],
 )
-def test_folders(given: dict[str, str], meant: Target) -> None:
+def test_parquet_folder_may_be_a_path_or_a_file_uri(given: dict[str, str], meant: Target) -> None:
     assert ReadOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribe": "t", **given}, False).parquet == meant
 
 
@@ -234,14 +234,16 @@ def test_folders(given: dict[str, str], meant: Target) -> None:
         ({"odradek.parquet.hourly": "true"}, "no effect without odradek.parquet"),
     ],
 )
-def test_folders_that_cannot_be(given: dict[str, str], said: str) -> None:
+def test_invalid_parquet_folders_are_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         ReadOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribe": "t", **given}, False)
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("local", ["only", "off"])
-def test_the_same_as_through_spark(spark: SparkSession, broker: Any, tmp_path: Path, local: str) -> None:
+def test_files_have_the_same_rows_as_a_read_through_spark(
+    spark: SparkSession, broker: Any, tmp_path: Path, local: str
+) -> None:
     topic = create_topic(broker, partitions=2)
     send(broker, topic, range(500), 2)
     options = {"subscribe": topic, "includeHeaders": "true", "minPartitions": "4"}

@@ -1,4 +1,4 @@
-"""Planning: no offset lost or doubled, limits kept and shared fairly, and what is gone is told."""
+"""Planning: no offset is lost or read twice, limits are kept and shared fairly, and lost offsets are reported."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ BACKLOG = st.dictionaries(PARTITION, st.tuples(st.integers(0, 2**50), SIZES), ma
 
 
 def starts_and_ends(backlog: dict[Partition, tuple[int, int]]) -> tuple[dict[Partition, int], dict[Partition, int]]:
-    """Two maps of offsets out of (start, size) pairs."""
+    """Two maps of offsets from (start, size) pairs."""
     return {key: start for key, (start, _) in backlog.items()}, {key: sum(both) for key, both in backlog.items()}
 
 
 def steps(start: dict[Partition, int], end: dict[Partition, int]) -> dict[Partition, int]:
-    """How far each partition goes."""
+    """The number of offsets that each partition advances."""
     return {key: end[key] - start[key] for key in end}
 
 
@@ -54,20 +54,20 @@ def test_proportional_shares_equal_sparks(backlog: dict[Partition, tuple[int, in
 
 
 @given(st.dictionaries(PARTITION, st.tuples(st.integers(0, 99), st.integers(0, 60)), max_size=12), st.integers(1, 50))
-def test_all_is_read_in_the_end(backlog: dict[Partition, tuple[int, int]], most: int) -> None:
+def test_limited_batches_read_the_whole_backlog(backlog: dict[Partition, tuple[int, int]], most: int) -> None:
     at, available = starts_and_ends(backlog)
     for _ in range(sum(size for _, size in backlog.values())):
         at = planning.limited(at, available, most)
     assert at == available
 
 
-def test_shares_as_in_spark_s_own_tests() -> None:
-    """101, 11 and 1 offsets wait, and ten may go: the small ones are not starved."""
+def test_small_partitions_are_not_starved_by_the_limit() -> None:
+    """The case of Spark's own tests: 101, 11 and 1 offsets are available, the limit is ten."""
     start = {A0: 100, A1: 10, B0: 1}
     assert planning.limited(start, {A0: 201, A1: 21, B0: 2}, 10) == {A0: 108, A1: 11, B0: 2}
 
 
-def test_small_partitions_do_not_push_a_limit_over() -> None:
+def test_one_offset_for_each_partition_does_not_exceed_the_limit() -> None:
     start = {A0: 0, A1: 0, B0: 0}
     assert planning.limited(start, {A0: 1_000_000, A1: 1, B0: 1}, 3) == {A0: 1, A1: 1, B0: 1}
 
@@ -82,11 +82,13 @@ def test_limit_applies_only_to_its_partitions() -> None:
     ("waiting", "least", "waited_ms", "waits"),
     [(5, None, 0, False), (5, 6, None, False), (5, 6, 999, True), (6, 6, 0, False), (0, 6, 1000, False)],
 )
-def test_a_batch_waits_for_more(waiting: int, least: int | None, waited_ms: float | None, waits: bool) -> None:
+def test_batch_waits_for_min_offsets_up_to_max_delay(
+    waiting: int, least: int | None, waited_ms: float | None, waits: bool
+) -> None:
     assert planning.delayed(waiting, least, waited_ms, max_delay_ms=1000) is waits
 
 
-def test_what_waits() -> None:
+def test_pending_offsets_are_counted() -> None:
     assert planning.pending({A0: 5, A1: 9}, {A0: 15, A1: 3, B0: 7}) == 17
 
 
@@ -102,7 +104,7 @@ RANGES = st.dictionaries(PARTITION, st.tuples(st.integers(0, 2**50), st.integers
     st.integers(100, 1 << 30),
     st.none() | st.integers(1, 5000),
 )
-def test_splits(
+def test_splits_cover_each_range_once(
     ranges: list[Range],
     sizes: dict[Partition, int],
     min_partitions: int | None,
@@ -133,7 +135,7 @@ def test_pieces_do_not_exceed_min_partitions(ranges: list[Range], min_partitions
     assert all(size / (count - 1) >= largest for size, count in parts if count > 1)
 
 
-def test_the_largest_is_cut() -> None:
+def test_the_largest_range_is_split() -> None:
     ranges = [Range("a", 0, 0, 100), Range("b", 0, 10, 20)]
     assert planning.split(ranges, {}, 3, 1, None) == [
         Range("a", 0, 0, 50),
@@ -142,30 +144,30 @@ def test_the_largest_is_cut() -> None:
     ]
 
 
-def test_split_satisfies_both_rules() -> None:
+def test_split_satisfies_min_partitions_and_max_records() -> None:
     whole = [Range("a", 0, 0, 100), Range("b", 0, 0, 5)]
     assert len(planning.split(whole, {}, 11, 1, 10)) == 11
     assert len(planning.split(whole, {}, 13, 1, 10)) == 13
 
 
-def test_a_large_backlog_is_cut_by_its_bytes() -> None:
+def test_a_large_backlog_is_split_by_its_bytes() -> None:
     whole = Range("a", 0, 0, 1000)
     sizes = planning.weigh([whole], {A0: 4000}, {A0: 0}, {A0: 2000})
     assert sizes == {A0: 2000}
     assert len(planning.split([whole], sizes, None, 600, None)) == 4
 
 
-def test_few_large_records_are_not_cut_into_nothing() -> None:
+def test_a_split_has_at_least_one_record() -> None:
     pieces = planning.split([Range("a", 0, 7, 9)], {A0: 1000}, None, 10, None)
     assert pieces == [Range("a", 0, 7, 8), Range("a", 0, 8, 9)]
 
 
-def test_the_weight_of_a_range_is_its_share_of_the_log() -> None:
+def test_bytes_of_a_range_are_its_share_of_the_log() -> None:
     ranges = [Range("a", 0, 30, 40), Range("a", 1, 0, 0), Range("b", 0, 0, 9)]
     assert planning.weigh(ranges, {A0: 1000, A1: 5}, {A0: 20, A1: 0, B0: 0}, {A0: 120, A1: 0, B0: 9}) == {A0: 100}
 
 
-def test_a_batch_is_not_read_backwards() -> None:
+def test_batch_with_its_start_after_its_end_is_refused() -> None:
     assert planning.batch({B0: 3, A0: 5, A1: 7}, {B0: 9, A0: 6, A1: 7}) == [Range("a", 0, 5, 6), Range("b", 0, 3, 9)]
     with pytest.raises(OptionError, match="a-1: the start 8 is after the end 7"):
         planning.batch({A0: 5, A1: 8}, {A0: 6, A1: 7})
@@ -206,7 +208,7 @@ def test_a_batch_is_not_read_backwards() -> None:
         ({A0: 9}, {A0: 5}, {A0: 2}, [], [Loss("a-0 was read up to offset 9 and now ends at 5", 3)]),
     ],
 )
-def test_from_one_offset_of_a_stream_to_the_next(
+def test_ranges_and_losses_between_two_stream_offsets(
     start: dict[Partition, int],
     end: dict[Partition, int],
     first: dict[Partition, int],
@@ -235,7 +237,7 @@ def test_from_one_offset_of_a_stream_to_the_next(
         ((0, 2), [], ["a-0: offsets 0 to 1 are gone; the log starts at 3"], 2),
     ],
 )
-def test_what_a_log_has_of_a_range(
+def test_ranges_are_limited_to_the_offsets_of_the_log(
     wanted: tuple[int, int], kept: list[tuple[int, int]], told: list[str], count: int
 ) -> None:
     found, losses = within([Range("a", 0, *wanted)], {A0: 3}, {A0: 10})

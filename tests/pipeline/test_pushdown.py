@@ -1,4 +1,4 @@
-"""Filters that Spark pushes into a batch query: the same rows, and less that is read for them."""
+"""Filters that Spark pushes into a batch query: the rows stay the same, fewer records are read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def pushing(spark: SparkSession) -> Iterator[SparkSession]:
-    """Spark that pushes filters into sources written in Python."""
+    """Spark with pushdown of filters into Python data sources."""
     spark.conf.set(SWITCH, "true")
     yield spark
     spark.conf.unset(SWITCH)
@@ -48,7 +48,7 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def topic(broker: Any) -> str:
-    """Of three partitions, record n has the time of second n."""
+    """Three partitions; record n has the timestamp of second n."""
     name = create_topic(broker, partitions=3)
     send(broker, name, range(90), 3)
     return name
@@ -76,7 +76,7 @@ CONDITIONS = [
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_the_same_rows(pushing: SparkSession, broker: Any, topic: str, condition: str) -> None:
+def test_pushed_filters_return_the_same_rows(pushing: SparkSession, broker: Any, topic: str, condition: str) -> None:
     everything = load(pushing.read, broker, "odradek", subscribe=topic)
     narrowed = load(pushing.read, broker, "odradek", subscribe=topic, odradek_pushdown="true")
     found = rows(narrowed.where(condition))
@@ -84,20 +84,20 @@ def test_the_same_rows(pushing: SparkSession, broker: Any, topic: str, condition
     assert bool(found) == (condition not in {CONDITIONS[7], "topic = 'other'", "offset < 0", "partition is null"})
 
 
-def test_spark_does_push(pushing: SparkSession, broker: Any, topic: str) -> None:
-    """There is a task for each partition that is read."""
+def test_pushed_filters_reduce_the_tasks(pushing: SparkSession, broker: Any, topic: str) -> None:
+    """Each partition that is read has one task."""
     for condition, tasks in (("partition in (0, 2)", 2), (f"timestamp >= {time(89)}", 1), ("length(value) > 0", 3)):
         frame = load(pushing.read, broker, "odradek", subscribe=topic, odradek_pushdown="true")
         assert frame.where(condition).rdd.getNumPartitions() == tasks
 
 
-def test_spark_says_which_setting_it_wants(spark: SparkSession, broker: Any, topic: str) -> None:
+def test_error_without_pushdown_in_spark_names_the_setting(spark: SparkSession, broker: Any, topic: str) -> None:
     with pytest.raises(PySparkException, match=SWITCH):
         load(spark.read, broker, "odradek", subscribe=topic, odradek_pushdown="true").count()
 
 
-def test_lost_offsets_are_reported_if_rows_may_lack(broker: Any) -> None:
-    """By partition and offset; their time is unknown."""
+def test_lost_offsets_are_reported_only_if_filters_may_match_them(broker: Any) -> None:
+    """Filters by partition and offset can exclude lost offsets; timestamps of lost records are unknown."""
     topic = create_topic(broker)
     send(broker, topic, range(10))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -109,15 +109,15 @@ def test_lost_offsets_are_reported_if_rows_may_lack(broker: Any) -> None:
             assert spans(broker, topic, filters, startingOffsets=json.dumps({topic: {"0": 0}})) == [(0, 8, 10)]
 
 
-def test_only_batches_of_records() -> None:
+def test_pushdown_is_refused_for_streams_and_parquet() -> None:
     for options, streaming in (({}, True), ({"odradek.parquet": "/tmp/files"}, False)):
         given = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t", "odradek.pushdown": "true", **options}
         with pytest.raises(OptionError, match=r"^odradek\.pushdown "):
             ReadOptions.parse(given, streaming=streaming)
 
 
-def test_pyspark_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As 4.0 is."""
+def test_pushdown_needs_a_recent_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark 4.0 has no `pushFilters`."""
     monkeypatch.delattr(datasource.DataSourceReader, "pushFilters")
     asked = {"kafka.bootstrap.servers": "h:9092", "subscribe": "t", "odradek.pushdown": "true"}
     source = OdradekDataSource(asked)
@@ -130,7 +130,7 @@ def at(second: float) -> datetime:
 
 
 def spans(broker: Any, topic: str, filters: list[datasource.Filter], **options: str) -> list[tuple[int, int, int]]:
-    """What the tasks of a query with these filters read: partition, first offset, and the one behind the last."""
+    """The ranges that the tasks of a query with these filters read: partition, first offset, end offset."""
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, **options}
     reader = FilteredReader(ReadOptions.parse(given, streaming=False))
     assert reader.pushFilters(filters) == filters
@@ -138,7 +138,7 @@ def spans(broker: Any, topic: str, filters: list[datasource.Filter], **options: 
     return [(one.partition, one.start, one.end) for one in found]
 
 
-def test_how_much_is_read(broker: Any, topic: str) -> None:
+def test_filters_narrow_the_ranges_that_are_read(broker: Any, topic: str) -> None:
     offset, partition, when = ("offset",), ("partition",), ("timestamp",)
     cases: list[tuple[list[datasource.Filter], list[tuple[int, int, int]]]] = [
         ([datasource.GreaterThan(offset, 7), datasource.LessThanOrEqual(offset, 20)], [(n, 8, 21) for n in range(3)]),

@@ -1,4 +1,4 @@
-"""What a registry says, and what is said of one that does not: Apicurio, whose schemas are in a topic of our broker."""
+"""Lookups in a schema registry and the errors of failing ones: Apicurio, with its schemas in a topic of our broker."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def order(*names: str) -> dict[str, Any]:
 
 
 @pytest.mark.live
-def test_what_it_has(registry: SchemaRegistry) -> None:
-    """The latest version of a subject each time, and any by its id."""
+def test_schemas_are_found_by_subject_and_by_id(registry: SchemaRegistry) -> None:
+    """The latest version of a subject is read each time; any version is found by its id."""
     topic, asked = unique("orders"), Registry(registry.url)
     assert client.latest(asked, topic) is None
     first = registry.register(topic, order("id"))
@@ -46,7 +46,7 @@ def test_what_it_has(registry: SchemaRegistry) -> None:
 
 @pytest.mark.live
 def test_each_schema_id_is_requested_once(registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also an unknown one, for a while; only the last ones are cached."""
+    """Also an unknown id, for some time; only the most recent ids are cached."""
     monkeypatch.setattr(by_id, "KEPT", 2)
     ids = [registry.register(unique("s"), order(f"a{at}")) for at in range(3)]
     with Door(registry) as door:
@@ -61,8 +61,8 @@ def test_each_schema_id_is_requested_once(registry: SchemaRegistry, monkeypatch:
 
 
 @pytest.mark.live
-def test_a_schema_that_names_others(registry: SchemaRegistry) -> None:
-    """Of other subjects: their definitions are where they are named first."""
+def test_referenced_schemas_are_inlined(registry: SchemaRegistry) -> None:
+    """The definition of another subject is put where its name occurs first."""
     money = {"type": "record", "name": "shop.Money", "fields": [{"name": "cents", "type": "long"}]}
     line = {"type": "record", "name": "Line", "namespace": "shop", "fields": [{"name": "price", "type": "Money"}]}
     whole: dict[str, Any] = {"type": "record", "name": "Order", "namespace": "shop"}
@@ -81,7 +81,7 @@ def test_a_schema_that_names_others(registry: SchemaRegistry) -> None:
 
 
 @pytest.mark.live
-def test_schemas_of_other_kinds(registry: SchemaRegistry) -> None:
+def test_json_schema_of_a_registry_is_refused(registry: SchemaRegistry) -> None:
     topic = unique("json")
     number = registry.register(
         topic, '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}', schemaType="JSON"
@@ -92,8 +92,8 @@ def test_schemas_of_other_kinds(registry: SchemaRegistry) -> None:
 
 
 @pytest.mark.live
-def test_a_new_version(registry: SchemaRegistry) -> None:
-    """Or not, where the subject says what it has to be compatible with."""
+def test_only_a_compatible_version_is_registered(registry: SchemaRegistry) -> None:
+    """The subject's compatibility level is BACKWARD."""
     topic, asked = unique("orders"), Registry(registry.url)
     registry.register(topic, order("id"))
     registry.call("PUT", f"/config/{topic}", {"compatibility": "BACKWARD"})
@@ -108,11 +108,11 @@ def test_a_new_version(registry: SchemaRegistry) -> None:
     assert json.loads(by_id.ById(asked)(number) or "") == wider
 
 
-# -- what goes wrong
+# -- failures
 
 
 def said(registry: Registry) -> str:
-    """By each way of asking, the same."""
+    """The error of each kind of request, which must be the same."""
     found = set[str]()
     for ask in (
         lambda: client.latest(registry, "s"),
@@ -128,7 +128,7 @@ def said(registry: Registry) -> str:
     return min(found)
 
 
-def test_silent_registry() -> None:
+def test_unreachable_registry_is_an_error() -> None:
     address = f"http://127.0.0.1:{free_port()}"
     assert said(Registry(address, QUICK)).startswith(f"the schema registry {address} does not respond: ")
 
@@ -143,14 +143,14 @@ def test_registry_with_authentication(registry: SchemaRegistry) -> None:
 
 
 @pytest.mark.live
-def test_another_server(registry: SchemaRegistry) -> None:
-    """Its 404 does not say that there is no such schema."""
+def test_404_of_another_server_is_an_error(registry: SchemaRegistry) -> None:
+    """Such a 404 does not mean that the schema does not exist."""
     address = registry.url.removesuffix("/v7")
     assert said(Registry(address)).startswith(f"the schema registry {address} returned 404: ")
 
 
 @pytest.mark.live
-def test_tls(registry: SchemaRegistry, tmp_path: Path) -> None:
+def test_registry_over_tls(registry: SchemaRegistry, tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(both), "-out", str(tmp_path / "ca.pem")]
@@ -163,18 +163,18 @@ def test_tls(registry: SchemaRegistry, tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_its_schemas_stay(registry: SchemaRegistry) -> None:
-    """The registry's own client reads them out of our topic again, whatever became of the process."""
+def test_schemas_survive_a_restart_of_the_registry(registry: SchemaRegistry) -> None:
+    """The registry reads them from our topic again."""
     number = registry.register(unique("s"), order("kept"))
     registry.__exit__()
     registry.__enter__()
     assert json.loads(by_id.ById(Registry(registry.url))(number) or "") == order("kept")
 
 
-# -- what it is told
+# -- settings
 
 
-def test_settings() -> None:
+def test_registry_settings_are_parsed() -> None:
     rest, found = split({"a": "b", "schema.registry.max.retries": "0", "schema.registry.basic.auth.user.info": USER})
     assert rest == {"a": "b"}
     asked = Registry(url("http://a:8081/, https://b"), found)
@@ -202,25 +202,25 @@ def test_settings() -> None:
         ("basic.auth.user.info", "Word1", "schema.registry.basic.auth.user.info must be USER:PASSWORD$"),
     ],
 )  # fmt: skip
-def test_settings_that_cannot_be(name: str, value: str, message: str) -> None:
+def test_invalid_registry_settings_are_refused(name: str, value: str, message: str) -> None:
     with pytest.raises(OptionError, match=f"^{message}"):
         split({f"schema.registry.{name}": value})
 
 
 @pytest.mark.parametrize("text", ["localhost:8081", "ftp://h", "http://", "http://h:x", "http://ann:Word1@h:1"])
-def test_invalid_urls(text: str) -> None:
+def test_invalid_registry_urls_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match=r"^the registry's URL") as caught:
         url(text)
     assert "Word1" not in str(caught.value)
 
 
-def test_invalid_certificate() -> None:
+def test_invalid_certificate_file_is_refused() -> None:
     with pytest.raises(OptionError, match=r"^schema\.registry\.\*: "):
         client.latest(Registry("https://localhost:1", (("ssl.ca.location", __file__),)), "s")
 
 
-def test_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that only the extra brings."""
+def test_missing_packages_are_reported_with_the_extra_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the packages that the extra installs are hidden."""
     for name in [name for name in sys.modules if name.startswith("confluent_kafka.schema_registry")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "authlib", None)

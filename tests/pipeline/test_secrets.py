@@ -1,4 +1,4 @@
-"""What Spark shows and writes of its own accord has no secret: plans, errors, its page, its event log, checkpoints."""
+"""Spark's own output has no secrets: plans, errors, UI, event log, checkpoints."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.live, pytest.mark.needs("java", "schema-registry"), py
 SECONDS = 540
 
 
-def test_no_secret_is_logged(broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
-    """Of inline PEM, JAAS and a registry's user; the topic's name proves that the log was searched."""
+def test_spark_output_has_no_secrets(broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
+    """Secrets of inline PEM, JAAS and a registry's user. The topic's name in the output proves that it was searched."""
     topic = create_topic(broker)
     send(broker, topic, range(3))
     registry.register(f"{topic}-value", FIRST)

@@ -1,6 +1,6 @@
-"""Spark's own connector and our source write and read a secured broker, each by every mechanism that it has.
+"""Spark's own connector and our source write to and read from a secured broker, by every mechanism they support.
 
-A usual run has one way for each; the others are long (tests/workers/authentication/test_clients.py has other clients).
+A usual run tests one mechanism each; the others are long. Other clients: tests/workers/authentication/test_clients.py.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SENT = [str(number) for number in range(50)]
 
 
 def ways(source: str) -> list[Way]:
-    """Ours has neither bearer tokens nor delegation tokens."""
+    """Our source supports neither bearer tokens nor delegation tokens."""
     if source == "odradek":
         return [way for way in WAYS if way.mechanism != "OAUTHBEARER"]
     return [*WAYS, *TOKENS]
 
 
 def cases() -> Iterator[Any]:
-    """Each source by each way."""
+    """Each source with each mechanism."""
     for source, usual in USUAL.items():
         tool = [pytest.mark.needs("spark-connector")] if source == "kafka" else []
         for way in ways(source):
@@ -54,7 +54,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
 
 @pytest.mark.live
 @pytest.mark.parametrize(("source", "way"), [*cases()])
-def test_round_trip(spark: SparkSession, secured: SecuredBroker, source: str, way: Way) -> None:
+def test_spark_writes_and_reads_with_every_mechanism(
+    spark: SparkSession, secured: SecuredBroker, source: str, way: Way
+) -> None:
     topic = create_topic(secured, "t")
     assert secured.delegation_token
     allow(spark, client_settings.token_url(secured))
@@ -71,13 +73,13 @@ def test_round_trip(spark: SparkSession, secured: SecuredBroker, source: str, wa
 
 
 def allow(spark: SparkSession, url: str) -> None:
-    """Let Java's clients read bearer tokens there."""
+    """Let Java's clients fetch bearer tokens from this URL."""
     java: Any = spark.sparkContext._jvm
     java.java.lang.System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", url)
 
 
-def test_a_delegation_token_is_refused_by_name() -> None:
-    """Sent as a password it would be refused as a wrong one."""
+def test_delegation_token_is_refused_with_a_hint() -> None:
+    """Sent as a password, it would fail like a wrong password."""
     line = 'x required username="id" password="hmac" tokenauth=true;'
     kafka = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": line}
     with pytest.raises(OptionError, match=r'tokenauth=true.* use format\("kafka"\)'):

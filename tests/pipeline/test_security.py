@@ -1,4 +1,4 @@
-"""TLS and SASL with Apache Kafka, and what is refused with one line."""
+"""TLS and SASL with Apache Kafka, and one-line errors for refused settings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _SCRAM = f"{_LOGIN.format('scram.Scram')};"
 
 
 class Secured(Apache):
-    """Apache Kafka that also listens on `ports`; it knows USER by every mechanism."""
+    """Apache Kafka that also listens on `ports`; USER exists for every mechanism."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(VERSION, folder)
@@ -69,7 +69,7 @@ class Secured(Apache):
 
 
 def _certificate(folder: Path, name: str) -> None:
-    """A key, and a certificate signed with it, for 127.0.0.1: NAME.key, NAME.crt, and both in NAME.pem."""
+    """A self-signed key and certificate for 127.0.0.1: NAME.key, NAME.crt, and both in NAME.pem."""
     key, crt = folder / f"{name}.key", folder / f"{name}.crt"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
     more = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(crt)]
@@ -99,7 +99,7 @@ def _add_user(broker: Secured, strength: int) -> None:
 
 
 def options(broker: Secured, listener: str, **more: str) -> dict[str, str]:
-    """For a client that trusts the broker; `_` stands for `.`."""
+    """Options of a client that trusts the broker; `_` stands for `.`."""
     return {
         "bootstrap.servers": f"127.0.0.1:{broker.ports[listener]}",
         "security.protocol": listener,
@@ -110,25 +110,25 @@ def options(broker: Secured, listener: str, **more: str) -> dict[str, str]:
 
 
 def login(mechanism: str, password: str = PASSWORD) -> dict[str, str]:
-    """SASL by a line as people write it."""
+    """SASL options with a JAAS line over several lines, as in usual configurations."""
     module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
     line = f'{_LOGIN.format(module)}\n username="{USER}"\n password="{password}";'
     return {"sasl_mechanism": mechanism, "sasl_jaas_config": line}
 
 
 def identity(broker: Secured) -> dict[str, str]:
-    """A client's own key and certificate, as a file."""
+    """The client's key and certificate as a file."""
     return {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(broker.folder / "client.pem")}
 
 
-def identity_in_words(broker: Secured) -> dict[str, str]:
-    """The same as text."""
+def inline_identity(broker: Secured) -> dict[str, str]:
+    """The client's key and certificate as text."""
     key, chain = (Path(broker.folder, f"client.{kind}").read_text() for kind in ("key", "crt"))
     return {"ssl_keystore_type": "PEM", "ssl_keystore_key": key, "ssl_keystore_certificate_chain": chain}
 
 
 def refusal(kafka: dict[str, str]) -> str:
-    """How the broker, or the client, says no."""
+    """The error of a metadata request."""
     with Brokers(kafka) as brokers, pytest.raises(PipelineError) as caught:
         brokers.topics()
     assert "\n" not in str(caught.value)
@@ -139,20 +139,20 @@ def refusal(kafka: dict[str, str]) -> str:
 @pytest.mark.needs(f"java-{VERSION}")
 @pytest.mark.parametrize("listener", ["SASL_SSL", "SASL_PLAINTEXT"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_sasl(secured: Secured, listener: str, mechanism: str) -> None:
+def test_sasl_mechanisms(secured: Secured, listener: str, mechanism: str) -> None:
     _reads(secured, options(secured, listener, **login(mechanism)))
 
 
 @pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
-@pytest.mark.parametrize("who", [identity, identity_in_words])
-def test_certificates(secured: Secured, who: Any) -> None:
+@pytest.mark.parametrize("who", [identity, inline_identity])
+def test_client_certificates(secured: Secured, who: Any) -> None:
     _reads(secured, options(secured, "SSL", **who(secured)))
 
 
 @pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
-def test_trust_in_words(secured: Secured) -> None:
+def test_inline_truststore_certificates(secured: Secured) -> None:
     kafka = options(secured, "SSL", **identity(secured))
     kafka["ssl.truststore.certificates"] = Path(kafka.pop("ssl.truststore.location")).read_text()
     _reads(secured, kafka)
@@ -170,15 +170,17 @@ def _reads(broker: Secured, kafka: dict[str, str]) -> None:
 
 @pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
-def test_refused_credentials(secured: Secured) -> None:
+def test_refused_credentials_are_an_error(secured: Secured) -> None:
     assert "refused the authentication: " in refusal(options(secured, "SASL_SSL", **login("PLAIN", "wrong")))
     assert "refused the authentication: " in refusal(options(secured, "SASL_SSL", **login("SCRAM-SHA-256", "wrong")))
-    assert "no broker responds; 127.0.0.1:" in refusal(options(secured, "SSL"))  # TLS 1.3 tells it afterwards
+    assert "no broker responds; 127.0.0.1:" in refusal(
+        options(secured, "SSL")
+    )  # TLS 1.3 reports it after the handshake
 
 
 @pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
-def test_untrusted_broker(secured: Secured) -> None:
+def test_untrusted_broker_certificate_is_an_error(secured: Secured) -> None:
     stranger = {"ssl_truststore_location": str(secured.folder / "client.crt")}
     assert "CERTIFICATE_VERIFY_FAILED" in refusal(options(secured, "SSL", **identity(secured), **stranger))
     elsewhere = options(secured, "SSL", **identity(secured))
@@ -189,15 +191,15 @@ def test_untrusted_broker(secured: Secured) -> None:
 
 @pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
-def test_the_wrong_protocol_for_a_port(secured: Secured) -> None:
+def test_wrong_security_protocol_for_a_port_is_an_error(secured: Secured) -> None:
     plain = {"bootstrap.servers": f"127.0.0.1:{secured.ports['SSL']}"}
     assert "check kafka.security.protocol for that port" in refusal(plain)
     encrypted = options(secured, "SSL") | {"bootstrap.servers": secured.bootstrap}
     assert refusal(encrypted)
 
 
-def test_a_handshake_that_is_cut_off_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So does a broker that is about to end, and one that waits for no TLS."""
+def test_interrupted_tls_handshake_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is shutting down interrupts it, and so does a listener without TLS."""
     greeted = 0
     monkeypatch.setattr(Retries, "over", lambda _: greeted > 2)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -212,7 +214,7 @@ def test_a_handshake_that_is_cut_off_is_tried_again(monkeypatch: pytest.MonkeyPa
     assert greeted > 2
 
 
-# -- refused before anything is asked
+# -- errors without a request
 
 
 @pytest.mark.parametrize(
@@ -242,12 +244,12 @@ def test_a_handshake_that_is_cut_off_is_tried_again(monkeypatch: pytest.MonkeyPa
         ),
     ],
 )
-def test_what_only_java_can(kafka: dict[str, str], message: str) -> None:
+def test_settings_that_only_java_supports_are_refused(kafka: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message.replace("(", r"\(").replace(")", r"\)")):
         Settings.of({"bootstrap.servers": "h:1", **kafka})
 
 
-def test_quotes_in_a_password() -> None:
+def test_jaas_password_with_quotes_is_parsed() -> None:
     line = r'x required username="a b" password="q\"\\;=" ;'
     kafka = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": line}
     security = Settings.of({"bootstrap.servers": "h:1", **kafka}).security

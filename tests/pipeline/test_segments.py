@@ -1,4 +1,4 @@
-"""The short cut reads from a leader's files what a consumer gets over the wire, or says that it cannot."""
+"""Reading a leader's files returns the records that a consumer gets over the wire, or refuses with `NotLocal`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def logs(topic: Local) -> list[str]:
 # -- ranges -----------------------------------------------------------------------------------------------------
 
 
-def test_every_range_over_the_borders_of_segments_and_batches(broker: Any) -> None:
+def test_any_range_across_segments_and_batches_is_read(broker: Any) -> None:
     topic = Local(broker, **SMALL)
     topic.put(batches(60))
     assert len(logs(topic)) > 3
@@ -64,7 +64,7 @@ def test_every_range_over_the_borders_of_segments_and_batches(broker: Any) -> No
     assert topic.read(90, 90) == []
 
 
-def test_pieces_are_whole_batches_of_any_size(broker: Any) -> None:
+def test_chunks_are_whole_batches_of_any_size(broker: Any) -> None:
     topic = Local(broker, max_message_bytes=16 << 20)
     sizes = [900_000] * 9 + [segments.PIECE + 1_000_000] + [100] * 3 + [900_000] * 4
     topic.put([b"%06d" % at + bytes(size)] for at, size in enumerate(sizes))
@@ -76,7 +76,7 @@ def test_pieces_are_whole_batches_of_any_size(broker: Any) -> None:
     assert [len(topic.read(at, at + 1)) for at in range(len(sizes))] == [1] * len(sizes)
 
 
-def test_the_start_is_found_by_the_index(broker: Any) -> None:
+def test_the_offset_index_finds_the_start(broker: Any) -> None:
     topic = Local(broker, segment_bytes=1 << 20)
     topic.put(batches(600, 10))
     begin = OfflineReader(topic.directory).segment(5000).position
@@ -84,7 +84,7 @@ def test_the_start_is_found_by_the_index(broker: Any) -> None:
     assert topic.read(5000) == all_rows(6000, 5000)
 
 
-def test_bytes_after_the_known_end_are_not_read(broker: Any) -> None:
+def test_bytes_after_the_high_watermark_are_not_read(broker: Any) -> None:
     topic = Local(broker)
     topic.put(batches(3))
     with open(os.path.join(topic.directory, logs(topic)[0]), "ab") as log:
@@ -92,7 +92,7 @@ def test_bytes_after_the_known_end_are_not_read(broker: Any) -> None:
     assert topic.read() == all_rows(9)
 
 
-def test_a_log_that_ends_too_early_is_not_where_to_read_from(broker: Any) -> None:
+def test_log_that_ends_before_the_range_is_not_local(broker: Any) -> None:
     topic = Local(broker)
     topic.put(batches(3))
     going = topic.chunks(0, 12)
@@ -102,7 +102,7 @@ def test_a_log_that_ends_too_early_is_not_where_to_read_from(broker: Any) -> Non
     assert told.value.offset == 9
 
 
-def test_a_damaged_header_is_not_gone_over(broker: Any) -> None:
+def test_damaged_batch_header_is_not_skipped(broker: Any) -> None:
     topic = Local(broker, **SMALL)
     topic.put(batches(60))
     with open(os.path.join(topic.directory, logs(topic)[1]), "r+b") as log:
@@ -115,7 +115,7 @@ def test_a_damaged_header_is_not_gone_over(broker: Any) -> None:
     assert told.value.offset == first.offset
 
 
-def test_a_sealed_segment_that_ends_within_a_batch_is_not_gone_over(broker: Any) -> None:
+def test_truncated_sealed_segment_is_not_skipped(broker: Any) -> None:
     topic = Local(broker, **SMALL)
     topic.put(batches(60))
     path = os.path.join(topic.directory, logs(topic)[0])
@@ -127,7 +127,7 @@ def test_a_sealed_segment_that_ends_within_a_batch_is_not_gone_over(broker: Any)
 # -- transactions -----------------------------------------------------------------------------------------------
 
 
-def test_aborted_transactions_are_named_and_open_ones_out_of_reach(broker: Any) -> None:
+def test_read_committed_skips_aborted_and_open_transactions(broker: Any) -> None:
     topic = Local(broker, **SMALL)
     producers = [Confluent(broker, unique("id")) for _ in range(2)]
     for number in range(8):
@@ -156,7 +156,7 @@ def test_aborted_transactions_are_named_and_open_ones_out_of_reach(broker: Any) 
         producer.close()
 
 
-# -- what goes meanwhile ----------------------------------------------------------------------------------------
+# -- changes while a reader is active ----------------------------------------------------------------------------
 
 
 def delete_records(topic: Local, offset: int) -> None:
@@ -167,7 +167,7 @@ def delete_records(topic: Local, offset: int) -> None:
     admin.close()
 
 
-def test_what_delete_records_took_is_lost(broker: Any) -> None:
+def test_deleted_records_are_not_local(broker: Any) -> None:
     topic = Local(broker, **SMALL)
     topic.put(batches(60))
     delete_records(topic, 100)
@@ -187,27 +187,29 @@ def configure(topic: Local, config: dict[str, Any]) -> None:
     admin.close()
 
 
-def test_retention_overtakes_a_reader(broker: Any) -> None:
+def test_records_that_retention_deletes_during_a_read_are_not_local(broker: Any) -> None:
     topic = Local(broker, **SMALL)
     topic.put(batches(60))
     borders = [found.offset for name in logs(topic) if (found := names.parse_segment_file(name))]
     going = topic.chunks()
     there = rows([next(going)], topic.range())
     configure(topic, {"retention.ms": 1})
-    wait_until(lambda: not set(borders) & {int(name[:20]) for name in logs(topic)}, 30, "all is deleted")
+    wait_until(
+        lambda: not set(borders) & {int(name[:20]) for name in logs(topic)}, 30, "retention has deleted all records"
+    )
     with pytest.raises(NotLocal, match=rf"{topic.name}-0: offset {borders[1]} .* now starts at offset 180"):
         next(going)
-    assert there == all_rows(borders[1]), "the segment that was open is read to its end"
+    assert there == all_rows(borders[1]), "the reader did not reach the end of its open segment"
 
 
 def compacted(topic: Local) -> None:
-    """Wait until all but the active segment is."""
+    """Wait until all but the active segment are compacted."""
 
     def cleaned() -> bool:
         offsets = checkpoints.read_offsets(topic.broker.data_dir, checkpoints.CLEANER)
         return offsets.get((topic.name, 0), 0) == int(logs(topic)[-1][:20]) > 0
 
-    wait_until(cleaned, 30, "it is compacted")
+    wait_until(cleaned, 30, "the log is compacted")
 
 
 def keyed(topic: Local, keys: list[bytes], first: int = 0) -> None:
@@ -228,8 +230,8 @@ def test_a_compacted_topic_has_gaps_in_and_between_segments(fresh_broker: Fresh)
         assert topic.read(start, end) == [row for row in wanted if start <= row[0] < end], (start, end)
 
 
-def test_compaction_swaps_segments_under_a_reader(fresh_broker: Fresh) -> None:
-    """Most keys are different, so most records stay, in other files: several small ones become one."""
+def test_compaction_during_a_read_loses_no_record(fresh_broker: Fresh) -> None:
+    """Most keys differ, so most records survive, in other files: several small segments become one."""
     topic = Local(fresh_broker(**CLEANER), **SMALL)
     keyed(topic, [b"same"] * 200)
     keyed(topic, [b"k%d" % number for number in range(800)], 200)
@@ -248,11 +250,13 @@ def test_compaction_swaps_segments_under_a_reader(fresh_broker: Fresh) -> None:
         offsets = [offset for offset, _ in rows_]
         assert offsets == sorted(set(offsets))
         assert dict(rows_).items() <= dict(all_rows(end)).items()
-        assert set(range(199, end)) <= set(offsets), "none that stays is missing"
-    assert len(found[0]) < len(found[1]) < len(found[2]) < end, "some was read before, some after"
+        assert set(range(199, end)) <= set(offsets), "a record that compaction keeps is missing"
+    assert len(found[0]) < len(found[1]) < len(found[2]) < end, (
+        "each reader must meet the compaction at another position"
+    )
 
 
-def test_the_broker_is_killed_and_comes_back_under_a_reader(fresh_broker: Fresh) -> None:
+def test_reader_continues_across_a_kill_of_the_broker(fresh_broker: Fresh) -> None:
     topic = Local(fresh_broker(), **SMALL)
     topic.put(batches(60))
     going = topic.chunks()
@@ -265,10 +269,10 @@ def test_the_broker_is_killed_and_comes_back_under_a_reader(fresh_broker: Fresh)
     assert topic.read() == all_rows(240)
 
 
-# -- directories that are not this replica's ----------------------------------------------------------------------
+# -- directories of other replicas -------------------------------------------------------------------------------
 
 
-def test_only_the_replica_that_is_meant_is_usable(broker: Any, tmp_path: Path) -> None:
+def test_only_the_requested_replica_is_usable(broker: Any, tmp_path: Path) -> None:
     topic, other = Local(broker), Local(broker)
     assert topic.usable()
     assert not topic.usable(cluster_id="another")
@@ -286,7 +290,7 @@ def test_only_the_replica_that_is_meant_is_usable(broker: Any, tmp_path: Path) -
 
 @contextmanager
 def copied(topic: Local, folder: Path) -> Iterator[Path]:
-    """A copy of the topic's directory in a log directory of its own that somebody has locked, as a broker does."""
+    """Copy the topic's directory to another log directory, locked as a broker locks it."""
     log_dir = folder / "copy"
     shutil.copytree(topic.directory, log_dir / f"{topic.name}-0")
     shutil.copy(topic.broker.data_dir / checkpoints.META_PROPERTIES, log_dir)
@@ -299,17 +303,17 @@ def test_a_copy_of_a_brokers_data_is_not_usable(broker: Any, tmp_path: Path) -> 
     topic = Local(broker)
     with copied(topic, tmp_path) as directory:
         assert topic.usable(directory=directory)
-    assert not topic.usable(directory=directory), "no process holds its lock any more"
+    assert not topic.usable(directory=directory), "a directory without a lock is usable"
 
 
 @pytest.mark.parametrize("damage", ["gone", "loop", "noise"])
 @pytest.mark.parametrize("what", ["../meta.properties", "partition.metadata", "../.lock", f"{0:020}.log", "."])
-def test_what_cannot_be_read_is_not_usable(broker: Any, tmp_path: Path, what: str, damage: str) -> None:
+def test_directory_with_an_unreadable_file_is_not_usable(broker: Any, tmp_path: Path, what: str, damage: str) -> None:
     topic = Local(broker)
     with copied(topic, tmp_path) as directory:
         path = (directory / what).resolve()
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if damage == "loop":  # not even root can read that
+        if damage == "loop":  # not even root can open such a link
             path.symlink_to(path)
         if damage == "noise":
             path.write_bytes(b"\xff\x00\n" * 9)
@@ -322,11 +326,11 @@ def delete_topic(topic: Local) -> None:
     admin = KafkaAdminClient(bootstrap_servers=topic.broker.bootstrap)
     admin.delete_topics([topic.name])
     admin.close()
-    wait_until(lambda: not os.path.exists(topic.directory), what="its directory is put aside")
+    wait_until(lambda: not os.path.exists(topic.directory), what="the topic's directory is gone")
 
 
 @pytest.mark.parametrize("recreated", [False, True])
-def test_topic_is_recreated_under_a_reader(broker: Any, recreated: bool) -> None:
+def test_topic_deleted_during_a_read_is_not_local(broker: Any, recreated: bool) -> None:
     topic = Local(broker, **SMALL)
     topic.put(batches(60))
     former = topic.id
@@ -345,7 +349,7 @@ def test_topic_is_recreated_under_a_reader(broker: Any, recreated: bool) -> None
     assert told.value.offset == len(found) and found == all_rows(len(found))
 
 
-def test_a_log_directory_moves(fresh_broker: Fresh) -> None:
+def test_replica_moved_to_another_log_directory_is_read_there(fresh_broker: Fresh) -> None:
     broker = fresh_broker()
     topic, second = Local(broker, **SMALL), broker.folder / "second"
     topic.put(batches(60))

@@ -1,4 +1,4 @@
-"""The session of a job: its settings, its silence, and that Java ends with the process that started it."""
+"""The session of a job: its settings, its console output, and that Java ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ while not query.recentProgress:
 print(spark.sparkContext.master, spark.conf.get("spark.sql.session.timeZone"), flush=True)
 query.awaitTermination()
 """
-INCUBATOR = "WARNING: Using incubator modules: jdk.incubator.vector\n"  # which Spark's launcher asks for
+INCUBATOR = "WARNING: Using incubator modules: jdk.incubator.vector\n"  # Spark's launcher adds this module
 
 
 @pytest.mark.live
-def test_python_and_the_clock(spark: SparkSession) -> None:
-    """Workers run this Python, and times are shown in UTC."""
+def test_workers_run_this_python_and_the_time_zone_is_utc(spark: SparkSession) -> None:
+    """`sys.executable` on a worker; the text of timestamp 0."""
     from pyspark.sql.functions import udf
 
     python = udf(lambda: sys.executable)
@@ -47,15 +47,15 @@ def test_python_and_the_clock(spark: SparkSession) -> None:
 
 
 @pytest.mark.live
-def test_the_data_source_is_known(spark: SparkSession) -> None:
+def test_the_data_source_is_registered(spark: SparkSession) -> None:
     with pytest.raises(Exception) as caught:
         spark.read.format("odradek").load().count()
     assert "DATA_SOURCE_NOT_FOUND" not in str(caught.value)
 
 
 @pytest.mark.live
-def test_whatever_is_left_of_a_driver_is_in_the_tests_own_folder(spark: SparkSession, room: str) -> None:
-    """Those that tests kill remove nothing."""
+def test_temporary_files_are_in_the_tests_folder(spark: SparkSession, room: str) -> None:
+    """Drivers that tests kill remove nothing."""
     jvm: Any = spark._jvm
     assert jvm.java.lang.System.getProperty("java.io.tmpdir") == room
     folders = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()
@@ -82,14 +82,14 @@ def test_spark_connect_is_refused(
 
 
 @pytest.mark.live
-def test_one_session_a_process(spark: SparkSession) -> None:
+def test_a_process_has_one_session(spark: SparkSession) -> None:
     assert session("again") is spark
 
 
 @pytest.mark.live
 @pytest.mark.needs("java")
-def test_killed_in_the_midst_of_a_query(tmp_path: Path) -> None:
-    """Nothing was said but what cannot be helped, and nothing is left of a process that was killed."""
+def test_java_ends_when_the_driver_is_killed(tmp_path: Path) -> None:
+    """The driver prints only the unavoidable warning, and no process survives the kill."""
     with (tmp_path / "stderr").open("wb") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-c", SCRIPT, str(tmp_path)],
@@ -103,7 +103,9 @@ def test_killed_in_the_midst_of_a_query(tmp_path: Path) -> None:
     with process:
         assert process.stdout is not None
         said, members = process.stdout.readline(), family(process.pid)
-        java = [one for one in members if "java" in map(os.path.basename, command_words(one)[:1])]  # some may be gone
+        java = [
+            one for one in members if "java" in map(os.path.basename, command_words(one)[:1])
+        ]  # some may have ended
         noise = (tmp_path / "stderr").read_text()
         process.kill()
     assert said == "local[*] UTC\n" and java, noise
@@ -112,7 +114,7 @@ def test_killed_in_the_midst_of_a_query(tmp_path: Path) -> None:
 
 
 def test_last_java_log_option_wins() -> None:
-    """Java takes the last of several options: a job's before ours, the user's before both."""
+    """Java uses the last of several equal options, so a job's option is put before ours, and the user's comes last."""
     java = "spark.driver.extraJavaOptions"
     inner = logging_as(Path("/job"), {java: "-Xss1m", "spark.a": "b"})
     assert inner == {java: '"-Dlog4j2.configurationFile=/job" -Xss1m', "spark.a": "b"}

@@ -1,4 +1,4 @@
-"""The data source odradek reads what is there, each record of a stream once, from a leader's files and by the wire."""
+"""The data source `odradek` reads all records, in streams each once, from a leader's files and over the wire."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Load = Callable[..., "DataFrame"]
 
 @pytest.fixture(params=["only", "off"], ids=["files", "wire"])
 def read(request: pytest.FixtureRequest, broker: Any) -> Load:
-    """`read(spark.read, subscribe=…)`, from files alone or by the wire alone."""
+    """`read(spark.read, subscribe=…)`, only from files or only over the wire."""
 
     def frame(reader: Any, **options: Any) -> DataFrame:
         return load(reader, broker, "odradek", odradek_local=request.param, **options)
@@ -38,7 +38,7 @@ def read(request: pytest.FixtureRequest, broker: Any) -> Load:
 
 
 def asked(broker: Any, method: str, argument: Any) -> Any:
-    """The result of an administrative request about one thing. Its client lives until then, or it would never come."""
+    """The result of an admin request for one item. The client must stay alive until then."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
     [done] = getattr(client, method)([argument]).values()
     return done.result(WAIT)
@@ -52,8 +52,8 @@ def delete_before(broker: Any, topic: str, offset: int) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_reads(spark: SparkSession, broker: Any, read: Load, codec: str) -> None:
-    """Each task but the first of a partition begins within a batch."""
+def test_all_records_are_read(spark: SparkSession, broker: Any, read: Load, codec: str) -> None:
+    """Each task of a partition, except for the first, begins within a batch."""
     topic = create_topic(broker, partitions=2)
     sent = send(broker, topic, range(500), 2, compression_type=codec)
     frame = read(spark.read, subscribe=topic, minPartitions=6)
@@ -62,7 +62,7 @@ def test_reads(spark: SparkSession, broker: Any, read: Load, codec: str) -> None
 
 
 def test_a_frame_keeps_its_first_plan(spark: SparkSession, broker: Any) -> None:
-    """Later records are in the next frame: of PySpark 4.0 also in the same one."""
+    """A new frame has later records; with PySpark 4.0 the same frame has them, too."""
     topic = create_topic(broker)
     send(broker, topic, range(10))
     frame = load(spark.read, broker, "odradek", subscribe=topic)
@@ -72,7 +72,7 @@ def test_a_frame_keeps_its_first_plan(spark: SparkSession, broker: Any) -> None:
     assert load(spark.read, broker, "odradek", subscribe=topic).count() == 15
 
 
-def test_headers(spark: SparkSession, broker: Any, read: Load) -> None:
+def test_headers_are_read(spark: SparkSession, broker: Any, read: Load) -> None:
     topic = create_topic(broker)
     send(broker, topic, range(20))
     frame = read(spark.read, subscribe=topic, includeHeaders="true").orderBy("offset")
@@ -82,11 +82,11 @@ def test_headers(spark: SparkSession, broker: Any, read: Load) -> None:
     ]
 
 
-def test_an_empty_topic(spark: SparkSession, broker: Any, read: Load) -> None:
+def test_an_empty_topic_has_no_rows(spark: SparkSession, broker: Any, read: Load) -> None:
     assert rows(read(spark.read, subscribe=create_topic(broker, partitions=2))) == []
 
 
-def test_a_pattern_and_single_partitions(spark: SparkSession, broker: Any, read: Load) -> None:
+def test_subscribe_pattern_and_assign(spark: SparkSession, broker: Any, read: Load) -> None:
     stem = unique("pattern")
     topics = [create_topic(broker, f"{stem}-{name}", partitions=2) for name in ("a", "b", "not")]
     sent = [one for topic in topics for one in send(broker, topic, range(10), 2)]
@@ -94,7 +94,7 @@ def test_a_pattern_and_single_partitions(spark: SparkSession, broker: Any, read:
     assert rows(read(spark.read, assign=json.dumps({topics[1]: [1]}))) == [one for one in sent[10:20] if one.partition]
 
 
-def test_offsets_and_times(spark: SparkSession, broker: Any, read: Load) -> None:
+def test_offset_and_timestamp_ranges(spark: SparkSession, broker: Any, read: Load) -> None:
     topic = create_topic(broker, partitions=2)
     sent = send(broker, topic, range(100), 2)
     between = {
@@ -107,8 +107,8 @@ def test_offsets_and_times(spark: SparkSession, broker: Any, read: Load) -> None
     assert rows(frame) == [one for one in sent if NOW + 30_000 <= one.timestamp < NOW + 61_000]
 
 
-def test_isolation_level(spark: SparkSession, broker: Any, read: Load) -> None:
-    """Of an aborted transaction and of one that is open nothing is seen, but by those who ask for it."""
+def test_isolation_levels(spark: SparkSession, broker: Any, read: Load) -> None:
+    """Records of aborted and open transactions are only visible with read_uncommitted."""
     topic = create_topic(broker)
     expected = undecided(broker, topic)
     assert len(expected) == 2
@@ -116,7 +116,7 @@ def test_isolation_level(spark: SparkSession, broker: Any, read: Load) -> None:
         assert values(read(spark.read, subscribe=topic, kafka_isolation_level=level)) == seen
 
 
-def test_deleted_offsets(spark: SparkSession, broker: Any, read: Load) -> None:
+def test_deleted_offsets_are_data_loss(spark: SparkSession, broker: Any, read: Load) -> None:
     topic = create_topic(broker)
     sent = send(broker, topic, range(20))
     delete_before(broker, topic, 5)
@@ -128,11 +128,11 @@ def test_deleted_offsets(spark: SparkSession, broker: Any, read: Load) -> None:
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_offsets_deleted_between_planning_and_reading(spark: SparkSession, broker: Any, fail: str) -> None:
-    """One batch has them and others, and comes whole."""
+    """The first remaining batch has deleted and other records; the fetch response has all of it."""
     topic = create_topic(broker)
     sent = send(broker, topic, range(20))
     frame = load(spark.read, broker, "odradek", odradek_local="off", subscribe=topic, failOnDataLoss=fail)
-    frame._jdf.queryExecution().toRdd().getNumPartitions()  # plans it, which asks for the offsets
+    frame._jdf.queryExecution().toRdd().getNumPartitions()  # plans the query, which requests the offsets
     delete_before(broker, topic, 5)
     if fail == "true":
         with pytest.raises(Exception, match=f"offset 0 of {topic}-0 no longer exists"):
@@ -159,7 +159,7 @@ def test_invalid_options_fail_at_once(spark: SparkSession, broker: Any) -> None:
 
 @contextmanager
 def running(frame: DataFrame, folder: Path) -> Iterator[tuple[StreamingQuery, Path]]:
-    """A query that writes a table."""
+    """A query that writes to a Parquet table."""
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
     query = writer.option("path", str(folder / "table")).start()
     try:
@@ -188,7 +188,9 @@ def test_stream_continues_in_small_steps(spark: SparkSession, broker: Any, read:
             assert table(spark, path) == sent
 
 
-def test_a_stream_of_what_comes_from_now_on(spark: SparkSession, broker: Any, read: Load, tmp_path: Path) -> None:
+def test_stream_from_latest_reads_only_new_records(
+    spark: SparkSession, broker: Any, read: Load, tmp_path: Path
+) -> None:
     topic = create_topic(broker)
     send(broker, topic, range(10))
     with running(read(spark.readStream, subscribe=topic), tmp_path) as (query, path):
@@ -198,7 +200,9 @@ def test_a_stream_of_what_comes_from_now_on(spark: SparkSession, broker: Any, re
         assert table(spark, path) == sent
 
 
-def test_new_partitions_and_topics_of_a_pattern(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_stream_reads_new_partitions_and_topics_of_its_pattern(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
     stem = unique("grows")
     topic = create_topic(broker, stem)
     sent = send(broker, topic, range(10))
@@ -208,10 +212,12 @@ def test_new_partitions_and_topics_of_a_pattern(spark: SparkSession, broker: Any
         asked(broker, "create_partitions", NewPartitions(topic, 2))
         sent += send(broker, topic, range(10, 20), 2)
         sent += send(broker, create_topic(broker, stem), range(5))
-        wait_until(lambda: table(spark, path) == sorted(sent, key=lambda one: one[2:5]), 60, "all is read")
+        wait_until(
+            lambda: table(spark, path) == sorted(sent, key=lambda one: one[2:5]), 60, "all records are in the table"
+        )
 
 
-def test_one_run_over_all_there_is(spark: SparkSession, broker: Any, read: Load, tmp_path: Path) -> None:
+def test_available_now_runs_read_all_records_once(spark: SparkSession, broker: Any, read: Load, tmp_path: Path) -> None:
     topic = create_topic(broker, partitions=2)
     options = {"subscribe": topic, "startingOffsets": "earliest"}
     sink = {"format": "parquet", "path": str(tmp_path / "table")}
@@ -228,7 +234,9 @@ def test_progress_is_committed_to_a_group(spark: SparkSession, broker: Any, tmp_
     options = {"subscribe": topic, "startingOffsets": "earliest", "odradek_commit_group": group}
     with running(load(spark.readStream, broker, "odradek", **options), tmp_path) as (query, _):
         query.processAllAvailable()
-        send(broker, topic, [10], 2)  # Spark commits a batch when it begins the next; with two there may be two more
+        send(
+            broker, topic, [10], 2
+        )  # Spark commits a batch when it starts the next one; two partitions may make two more batches
         query.processAllAvailable()
         wait_until(lambda: committed(broker, group) >= {0: 5, 1: 5}.items(), 60, "the offsets are committed")
 
@@ -238,8 +246,10 @@ def committed(broker: Any, group: str) -> Any:
     return {each.partition: each.offset for each in found}.items()
 
 
-def test_a_stream_that_lost_offsets(spark: SparkSession, broker: Any, read: Load, tmp_path: Path) -> None:
-    """Retention was faster than the stream: it stops and says so, or goes on with what is left."""
+def test_stream_stops_at_deleted_offsets_or_continues_after_them(
+    spark: SparkSession, broker: Any, read: Load, tmp_path: Path
+) -> None:
+    """Retention has deleted unread records: failOnDataLoss decides."""
     topic = create_topic(broker)
     sent = send(broker, topic, range(10))
     sink = {"format": "parquet", "path": str(tmp_path / "table")}
@@ -253,21 +263,21 @@ def test_a_stream_that_lost_offsets(spark: SparkSession, broker: Any, read: Load
     assert table(spark, tmp_path / "table") == sent[:10] + sent[15:]
 
 
-def test_a_stream_waits_for_enough(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_stream_waits_for_min_offsets_per_trigger(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic = create_topic(broker)
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": 50}
     send(broker, topic, range(10))
     with running(load(spark.readStream, broker, "odradek", **options), tmp_path) as (query, _):
         query.processAllAvailable()
         send(broker, topic, range(10, 20))
-        query.processAllAvailable()  # returns after a trigger that found no batch to make
+        query.processAllAvailable()  # returns after a trigger without a batch
         assert batches(query) == [10]
         send(broker, topic, range(20, 100))
-        wait_until(lambda: batches(query) == [10, 90], 60, "a batch of both")
+        wait_until(lambda: batches(query) == [10, 90], 60, "one batch has the records of both writes")
 
 
-def test_all_there_is_in_steps(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Trigger.AvailableNow keeps to maxOffsetsPerTrigger; progress says how far behind a batch was."""
+def test_available_now_keeps_max_offsets_per_trigger(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Three queries: two with new records, and one without."""
     topic = create_topic(broker, partitions=2)
     options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 40}
     for steps in ([40, 40, 20], [40, 40, 20]):
@@ -292,7 +302,7 @@ def offset(text: str, topic: str) -> int:
     return int(json.loads(text)[topic]["0"])
 
 
-def test_some_columns(spark: SparkSession, broker: Any) -> None:
+def test_chosen_columns_are_read(spark: SparkSession, broker: Any) -> None:
     topic = create_topic(broker)
     sent = send(broker, topic, range(20))
     frame = load(spark.read, broker, "odradek", subscribe=topic, odradek_columns="offset,key,headers,partition")
@@ -305,6 +315,6 @@ def test_some_columns(spark: SparkSession, broker: Any) -> None:
 
 
 @pytest.mark.parametrize("columns", ["", "key,", "key,key", "Key", "size"])
-def test_unknown_columns(spark: SparkSession, broker: Any, columns: str) -> None:
+def test_unknown_columns_are_refused(spark: SparkSession, broker: Any, columns: str) -> None:
     with pytest.raises(PySparkException, match=r"odradek\.columns must be a list of columns out of key, value, topic"):
         load(spark.read, broker, "odradek", subscribe="t", odradek_columns=columns)

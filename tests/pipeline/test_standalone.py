@@ -1,4 +1,4 @@
-"""A job on Spark's own cluster of two workers, against three brokers; and one of the workers lost in its midst."""
+"""A job on Spark's standalone cluster of two workers, against three brokers; also with the loss of a worker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Rows = list[tuple[int, int, bytes]]
 
 
 class Topic(NamedTuple):
-    """A topic with three replicas of each partition, and what was acknowledged of it."""
+    """A topic with three replicas of each partition, and its acknowledged records."""
 
     name: str
     rows: Rows
@@ -76,12 +76,12 @@ def topic(cluster: Cluster) -> Topic:
 
 
 def words(cluster: Cluster, topic: Topic, to: Path) -> list[str]:
-    """Of an archive job."""
+    """Arguments of an archive job."""
     return ["--bootstrap-server", cluster.bootstrap, "--topics", topic.name, "--to", str(to)]
 
 
 def settings(standalone: Standalone) -> list[str]:
-    """Where the job runs; it begins when there are both executors: all of `cores.max`, of which the ratio is."""
+    """Spark settings of the job. It starts with both executors: the ratio refers to `cores.max`."""
     both = {"cores.max": "2", "scheduler.minRegisteredResourcesRatio": "1"}
     both["scheduler.maxRegisteredResourcesWaitingTime"] = f"{SECONDS}s"
     conf = standalone.conf | {f"spark.{name}": value for name, value in both.items()}
@@ -90,7 +90,7 @@ def settings(standalone: Standalone) -> list[str]:
 
 
 def started(command: list[str], log: Path, python: Path | str = sys.executable) -> subprocess.Popen[bytes]:
-    """A job; executors run the Python of this test, which has the package."""
+    """Start a job; executors run the Python of this test, which has the package."""
     with log.open("wb") as out:
         environment = {**os.environ, "SPARK_LOCAL_IP": HERE, "PYSPARK_PYTHON": str(python)}
         return subprocess.Popen(
@@ -99,12 +99,12 @@ def started(command: list[str], log: Path, python: Path | str = sys.executable) 
 
 
 def archived(folder: Path, topic: Topic) -> Rows:
-    """What is in the files."""
+    """The records in the archive's files."""
     table = dataset.dataset(folder / f"topic={topic.name}", format="parquet").to_table(["partition", "offset", "value"])
     return sorted(zip(*(table[name].to_pylist() for name in ("partition", "offset", "value")), strict=True))
 
 
-def test_tasks_on_both_workers(cluster: Cluster, standalone: Standalone, topic: Topic, tmp_path: Path) -> None:
+def test_tasks_run_on_both_workers(cluster: Cluster, standalone: Standalone, topic: Topic, tmp_path: Path) -> None:
     to, log = tmp_path / "archive", tmp_path / "job.log"
     job = started([*COMMAND, *words(cluster, topic, to), *settings(standalone)], log)
     assert job.wait(SECONDS) == 0, log.read_text()[-4000:]
@@ -113,8 +113,9 @@ def test_tasks_on_both_workers(cluster: Cluster, standalone: Standalone, topic: 
 
 
 def waiting_python(folder: Path) -> tuple[Path, Path]:
-    """A Python that begins no task before a file is there, and that file. Executors run in a folder of their worker's;
-    the driver's own Python waits for nothing.
+    """A Python that starts no task before the gate file exists, and the path of that file.
+
+    Only executors wait: they run in a folder of their worker.
     """
     script, gate = folder / "python", folder / "gate"
     waits = f"case $PWD in */app-*) until [ -e {shlex.quote(str(gate))} ]; do sleep 0.1; done;; esac"
@@ -123,16 +124,18 @@ def waiting_python(folder: Path) -> tuple[Path, Path]:
     return script, gate
 
 
-def test_a_worker_is_lost(cluster: Cluster, standalone: Standalone, topic: Topic, tmp_path: Path) -> None:
-    """By spark-submit; all of the worker is killed while it is at its first task, which cannot end before."""
+def test_archive_job_survives_the_loss_of_a_worker(
+    cluster: Cluster, standalone: Standalone, topic: Topic, tmp_path: Path
+) -> None:
+    """Started by spark-submit. The whole worker is killed during its first task, which cannot end before."""
     to, log = tmp_path / "archive", tmp_path / "job.log"
     python, gate = waiting_python(tmp_path)
     job = started([*SUBMIT, *settings(standalone), *MODULE, *words(cluster, topic, to)], log, python)
-    wait_until(lambda: standalone.tasks(1) or job.poll() is not None, SECONDS, "the worker is at a task")
+    wait_until(lambda: standalone.tasks(1) or job.poll() is not None, SECONDS, "the worker runs a task")
     assert job.poll() is None, log.read_text()[-4000:]
     standalone.kill(1)
     gate.touch()
     assert job.wait(SECONDS) == 0, log.read_text()[-4000:]
     assert archived(to, topic) == topic.rows
     assert "Lost executor" in log.read_text()
-    wait_until(lambda: standalone.alive() == 1, SECONDS, "the master knows it as well")
+    wait_until(lambda: standalone.alive() == 1, SECONDS, "the master has noticed the loss of the worker")

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, unmodified, reads and writes Odradek: `format("kafka")`."""
+"""Spark's own Kafka connector, unmodified, reads from and writes to Odradek: `format("kafka")`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("spark-connector")]
-PRODUCER_ID = slice(43, 51)  # of a batch of magic 2
+PRODUCER_ID = slice(43, 51)  # in a batch of magic 2
 
 
 # -- reading
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_reads(spark: SparkSession, broker: Any, codec: str) -> None:
-    """Each task but the first begins within a batch."""
+def test_all_records_are_read(spark: SparkSession, broker: Any, codec: str) -> None:
+    """Each task except for the first begins within a batch."""
     topic = create_topic(broker, partitions=2)
     sent = send(broker, topic, range(500), 2, compression_type=codec)
     frame = load(spark.read, broker, subscribe=topic, minPartitions=6)
@@ -33,7 +33,7 @@ def test_reads(spark: SparkSession, broker: Any, codec: str) -> None:
     assert rows(frame) == sent
 
 
-def test_headers(spark: SparkSession, broker: Any) -> None:
+def test_headers_are_read(spark: SparkSession, broker: Any) -> None:
     topic = create_topic(broker)
     send(broker, topic, range(20))
     frame = load(spark.read, broker, subscribe=topic, includeHeaders="true").orderBy("offset")
@@ -43,7 +43,7 @@ def test_headers(spark: SparkSession, broker: Any) -> None:
     ]
 
 
-def test_a_pattern_of_topics(spark: SparkSession, broker: Any) -> None:
+def test_subscribe_pattern(spark: SparkSession, broker: Any) -> None:
     stem = unique("pattern")
     topics = [create_topic(broker, f"{stem}-{name}") for name in ("a", "b", "not")]
     sent = [one for topic in topics for one in send(broker, topic, range(10))]
@@ -61,8 +61,8 @@ def test_offsets_by_timestamp(spark: SparkSession, broker: Any) -> None:
     assert rows(load(spark.read, broker, subscribe=topic, **after)) == []
 
 
-def test_isolation_level(spark: SparkSession, broker: Any) -> None:
-    """Of an aborted transaction and of one that is open nothing is seen, but by those who ask for it."""
+def test_isolation_levels(spark: SparkSession, broker: Any) -> None:
+    """Records of aborted and open transactions are only visible with read_uncommitted."""
     topic = create_topic(broker)
     expected = undecided(broker, topic)
     assert len(expected) == 2
@@ -70,8 +70,8 @@ def test_isolation_level(spark: SparkSession, broker: Any) -> None:
         assert values(load(spark.read, broker, subscribe=topic, kafka_isolation_level=level)) == seen
 
 
-def test_deleted_offsets(spark: SparkSession, broker: Any) -> None:
-    """What a checkpoint asks for and the log has no more ends the query, or is passed over if that was said."""
+def test_deleted_offsets_are_data_loss(spark: SparkSession, broker: Any) -> None:
+    """Deleted offsets fail the query, or are skipped with failOnDataLoss=false."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
@@ -102,7 +102,7 @@ def test_stream_continues_at_its_offsets(spark: SparkSession, broker: Any, tmp_p
     assert rows(spark.read.parquet(sink["path"])) == sorted(sent, key=lambda one: one[2:5])
 
 
-def test_a_stream_from_topic_to_topic(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_stream_copies_one_topic_to_another(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     source, target = create_topic(broker), create_topic(broker)
     sink = {"format": "kafka", "topic": target, "kafka.bootstrap.servers": broker.bootstrap}
     expected = []
@@ -122,8 +122,8 @@ def save(frame: DataFrame, broker: Any, **options: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_writes(spark: SparkSession, broker: Any, codec: str) -> None:
-    """Rows say their topic, partition and headers; the producer is an idempotent one, as they are by default."""
+def test_rows_with_topic_partition_and_headers_are_written(spark: SparkSession, broker: Any, codec: str) -> None:
+    """The producer is idempotent, which is the default."""
     topics = sorted(create_topic(broker, partitions=2) for _ in range(2))
     frame = spark.range(0, 200, numPartitions=1).selectExpr(
         f"if(id < 100, '{topics[0]}', '{topics[1]}') as topic",
@@ -141,8 +141,8 @@ def test_writes(spark: SparkSession, broker: Any, codec: str) -> None:
         assert int.from_bytes(fetch(wire, topics[0], 0).records[PRODUCER_ID], signed=True) >= 0
 
 
-def test_writes_to_one_topic(spark: SparkSession, broker: Any) -> None:
-    """The key says to which partition a row goes, so that the values of one key stay in order."""
+def test_rows_of_one_key_are_written_to_one_partition_in_order(spark: SparkSession, broker: Any) -> None:
+    """The key determines the partition."""
     topic = create_topic(broker, partitions=4)
     frame = spark.range(0, 100, numPartitions=1).selectExpr("string(id % 10) as key", "string(id) as value")
     save(frame, broker, topic=topic)

@@ -1,4 +1,4 @@
-"""What Structured Streaming's progress says of a stream of ours: its rows, its rates, and how far it is behind."""
+"""Structured Streaming's progress reports of our source: rows, rates and lag."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Progress = dict[str, Any]
 
 
 def batches(spark: SparkSession, broker: Any, topic: str, folder: Path) -> list[Progress]:
-    """Of a stream that reads all that there is; as a listener or a file of events has them."""
+    """The reports of a stream that reads all available records, as a listener or the event log has them."""
     options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": LIMIT}
     frame = load(spark.readStream, broker, "odradek", **options)
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(folder))
@@ -37,17 +37,17 @@ def batches(spark: SparkSession, broker: Any, topic: str, folder: Path) -> list[
 
 
 def total(offsets: Any) -> int:
-    """Of all partitions; Spark writes JSON within its JSON, or not."""
+    """The sum over all partitions; Spark's JSON has offsets as a nested object or as a string."""
     nested = json.loads(offsets) if isinstance(offsets, str) else offsets
     return sum(offset for topic in nested.values() for offset in topic.values())
 
 
 def rate(seconds: float) -> Any:
-    """Of a batch; Spark's JSON has tenths."""
+    """The rate of a batch; Spark's JSON has tenths."""
     return pytest.approx(LIMIT / seconds, rel=0.01, abs=0.06)
 
 
-def test_rows_rates_and_lag(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_progress_has_rows_rates_and_lag(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic = create_topic(broker, partitions=2)
     send(broker, topic, range(ROWS), 2)
     found = batches(spark, broker, topic, tmp_path)

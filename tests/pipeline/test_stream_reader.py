@@ -1,4 +1,4 @@
-"""Streams as Spark plans them, as its versions ask for it: their first batch done again, and partitions that come."""
+"""Stream readers as each version of PySpark calls them: a repeated first batch, and new partitions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ RECORDS = 20
 Offsets = dict[str, Any]
 
 
-class Former:
-    """What PySpark 4.0 and 4.1 ask a reader."""
+class FormerCalls:
+    """The calls of PySpark 4.0 and 4.1."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.reader = FormerStreamReader(options)
@@ -46,13 +46,13 @@ class Former:
     def next(self, at: Offsets) -> Offsets:
         return self.reader.latestOffset()
 
-    def goes_on(self, end: Offsets) -> None:
-        """From a checkpoint that has the end of a batch."""
+    def resume(self, end: Offsets) -> None:
+        """Continue from a checkpoint that has the end of a batch."""
         assert self.reader.partitions(end, end) == []
 
 
-class Admitted:
-    """What PySpark 4.2 and later ask."""
+class CurrentCalls:
+    """The calls of PySpark 4.2 and later."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.reader = AdmissionReader(options)
@@ -66,36 +66,36 @@ class Admitted:
     def next(self, at: Offsets) -> Offsets:
         return self.reader.latestOffset(at, self.reader.getDefaultReadLimit())
 
-    def goes_on(self, end: Offsets) -> None:
-        """It is told nothing."""
+    def resume(self, end: Offsets) -> None:
+        """These versions make no call."""
 
 
-Asking = Former | Admitted
+ReaderCalls = FormerCalls | CurrentCalls
 
 
-@pytest.fixture(params=[Former, Admitted])
-def asking(request: pytest.FixtureRequest) -> type[Asking]:
-    """A class of these."""
-    kind: type[Asking] = request.param
+@pytest.fixture(params=[FormerCalls, CurrentCalls])
+def calls(request: pytest.FixtureRequest) -> type[ReaderCalls]:
+    """One of these classes."""
+    kind: type[ReaderCalls] = request.param
     return kind
 
 
 @contextmanager
-def again(asking: type[Asking], broker: Any, topic: str, end: Offsets, **options: str) -> Iterator[Again]:
-    """The tasks of a first batch that is done again from a checkpoint that has only its end, when looked at."""
+def again(calls: type[ReaderCalls], broker: Any, topic: str, end: Offsets, **options: str) -> Iterator[Again]:
+    """A first batch that is repeated from a checkpoint with its end offsets only. Its use resolves the start."""
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "maxRecordsPerPartition": "5", **options}
-    stream = asking(ReadOptions.parse(given, streaming=True))
+    stream = calls(ReadOptions.parse(given, streaming=True))
     try:
-        stream.goes_on(end)
+        stream.resume(end)
         yield Again(stream, end)
     finally:
         stream.reader.stop()
 
 
 class Again:
-    """A first batch that is done again."""
+    """A repeated first batch."""
 
-    def __init__(self, stream: Asking, end: Offsets) -> None:
+    def __init__(self, stream: ReaderCalls, end: Offsets) -> None:
         self.stream, self._end = stream, end
 
     def tasks(self) -> list[Split]:
@@ -103,7 +103,7 @@ class Again:
         return [each for each in found if isinstance(each, Split)]
 
     def begins(self) -> dict[str, int]:
-        """Where it begins in each partition that it reads of."""
+        """The first offset of each partition in the batch."""
         begins: dict[str, int] = {}
         for task in self.tasks():
             begins.setdefault(str(task.span.partition), task.span.start)
@@ -112,7 +112,7 @@ class Again:
 
 @pytest.fixture
 def topic(broker: Any) -> str:
-    """Of two partitions, then three; retention has removed the first seven offsets of one of them."""
+    """Two partitions, then three; retention has deleted the first seven offsets of partition 1."""
     name = create_topic(broker, partitions=2)
     send(broker, name, range(RECORDS), 2)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -121,58 +121,58 @@ def topic(broker: Any) -> str:
     return name
 
 
-def test_repeated_batch_keeps_its_start(asking: type[Asking], broker: Any, topic: str) -> None:
+def test_repeated_batch_with_given_offsets_keeps_its_start(calls: type[ReaderCalls], broker: Any, topic: str) -> None:
     start, end = ({topic: {"0": offset, "1": offset}} for offset in (0, RECORDS // 2))
     lost = pytest.raises(DataLoss, match=f"^{topic}-1: offsets 0 to 6 are gone; the log starts at 7")
-    with again(asking, broker, topic, end, startingOffsets=json.dumps(start)) as batch, lost:
+    with again(calls, broker, topic, end, startingOffsets=json.dumps(start)) as batch, lost:
         batch.tasks()
 
 
-def test_the_cut_is_the_same_though_something_is_lost(asking: type[Asking], broker: Any, topic: str) -> None:
-    """A task is known by its number: one without anything left keeps its place."""
+def test_repeated_batch_has_the_same_tasks_after_data_loss(calls: type[ReaderCalls], broker: Any, topic: str) -> None:
+    """Spark identifies a task by its number, so a task without remaining records keeps its place."""
     start, end = ({topic: {"0": offset, "1": offset}} for offset in (0, RECORDS // 2))
-    with again(asking, broker, topic, end, startingOffsets=json.dumps(start), failOnDataLoss="false") as batch:
+    with again(calls, broker, topic, end, startingOffsets=json.dumps(start), failOnDataLoss="false") as batch:
         pieces = batch.tasks()
         assert [(each.span.start, each.span.end) for each in pieces] == [(0, 5), (5, 10), (5, 5), (7, 10)]
         assert [sum(rows.num_rows for rows in batch.stream.reader.read(each)) for each in pieces] == [5, 5, 0, 3]
 
 
-def test_where_it_began_may_be_unknown(
-    asking: type[Asking], broker: Any, topic: str, caplog: pytest.LogCaptureFixture
+def test_unknown_start_of_a_repeated_batch_is_data_loss(
+    calls: type[ReaderCalls], broker: Any, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Retention has moved `earliest`; `latest` always moves. Offset 0 is where it was."""
+    """Retention has moved `earliest`, and `latest` always moves. Offset 0 has not changed."""
     end = {topic: {"0": RECORDS // 2, "1": RECORDS // 2}}
     for word, places in (("earliest", f"{topic}-1"), ("latest", f"{topic}-0, {topic}-1")):
         unknown = pytest.raises(
             DataLoss, match=f"^the stream repeats its first batch.* start offsets of {places} are unknown"
         )
-        with again(asking, broker, topic, end, startingOffsets=word) as batch, unknown:
+        with again(calls, broker, topic, end, startingOffsets=word) as batch, unknown:
             batch.tasks()
-    with again(asking, broker, topic, end, startingOffsets="earliest", failOnDataLoss="false") as batch:
+    with again(calls, broker, topic, end, startingOffsets="earliest", failOnDataLoss="false") as batch:
         assert batch.begins() == {"0": 0, "1": 7}
     assert [message for message in caplog.messages if f"the start offsets of {topic}-1 are unknown" in message]
-    with again(asking, broker, topic, {topic: {"0": RECORDS // 2}}, startingOffsets="earliest") as batch:
+    with again(calls, broker, topic, {topic: {"0": RECORDS // 2}}, startingOffsets="earliest") as batch:
         assert batch.begins() == {"0": 0}
 
 
-def test_a_time_is_where_it_was(asking: type[Asking], broker: Any, topic: str) -> None:
-    """Unless the log has lost its front behind it."""
+def test_timestamp_start_of_a_repeated_batch_is_unchanged(calls: type[ReaderCalls], broker: Any, topic: str) -> None:
+    """Unless retention has deleted records after this timestamp."""
     end = {topic: {"0": RECORDS // 2, "1": RECORDS // 2}}
-    with again(asking, broker, topic, end, startingTimestamp=str(NOW + 17_000)) as batch:
+    with again(calls, broker, topic, end, startingTimestamp=str(NOW + 17_000)) as batch:
         assert batch.begins() == {"0": 9, "1": 8}
-    lost = again(asking, broker, topic, end, startingTimestamp=str(NOW + 1_000))
+    lost = again(calls, broker, topic, end, startingTimestamp=str(NOW + 1_000))
     with lost as batch, pytest.raises(DataLoss, match=f"the start offsets of {topic}-1 are unknown"):
         batch.tasks()
 
 
 @pytest.mark.parametrize("word", ["earliest", "latest"])
-def test_the_group_has_noted_where_it_began(asking: type[Asking], broker: Any, word: str) -> None:
-    """Also where the batch is done again twice."""
+def test_group_offsets_keep_the_start_of_the_first_batch(calls: type[ReaderCalls], broker: Any, word: str) -> None:
+    """Also if the batch is repeated twice."""
     topic, group = create_topic(broker, partitions=2), unique("group")
     send(broker, topic, range(RECORDS), 2)
     options = {"startingOffsets": word, "odradek.commit.group": group, "failOnDataLoss": "false"}
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, **options}
-    begun = asking(ReadOptions.parse(given, streaming=True))
+    begun = calls(ReadOptions.parse(given, streaming=True))
     begun.first()
     begun.reader.stop()
     send(broker, topic, range(4), 2)
@@ -180,36 +180,36 @@ def test_the_group_has_noted_where_it_began(asking: type[Asking], broker: Any, w
     admin.delete_records([TopicPartition(topic, 1, 7)])[TopicPartition(topic, 1)].result(30)
     end = {topic: {"0": RECORDS // 2 + 2, "1": RECORDS // 2 + 2}}
     for _ in range(2):
-        with again(asking, broker, topic, end, maxRecordsPerPartition="100", **options) as batch:
+        with again(calls, broker, topic, end, maxRecordsPerPartition="100", **options) as batch:
             assert batch.begins() == ({"0": 0, "1": 7} if word == "earliest" else dict.fromkeys("01", RECORDS // 2))
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
-def test_partitions_that_were_added_since_are_not_of_it(asking: type[Asking], broker: Any, option: str) -> None:
-    """What the options say is for those that there were."""
+def test_repeated_batch_excludes_partitions_added_later(calls: type[ReaderCalls], broker: Any, option: str) -> None:
+    """The options' offsets are only those of the former partitions."""
     topic = create_topic(broker)
     send(broker, topic, range(RECORDS))
     at = 3 if option == "startingOffsets" else NOW + 3_000
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
-    with again(asking, broker, topic, {topic: {"0": RECORDS}}, **{option: json.dumps({topic: {"0": at}})}) as batch:
+    with again(calls, broker, topic, {topic: {"0": RECORDS}}, **{option: json.dumps({topic: {"0": at}})}) as batch:
         assert batch.begins() == {"0": 3}
 
 
 class Stream:
-    """Batches as Spark plans them; `read` are the offsets of each topic so far."""
+    """A stream whose batches are planned as by Spark; `read` has the offsets of each topic so far."""
 
-    def __init__(self, asking: type[Asking], broker: Any, pattern: str, **options: str) -> None:
+    def __init__(self, calls: type[ReaderCalls], broker: Any, pattern: str, **options: str) -> None:
         given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": pattern, "odradek.local": "off"}
         given |= {"startingOffsets": "earliest", "failOnDataLoss": "false", "kafka.retry.backoff.ms": "20", **options}
-        self.stream = asking(ReadOptions.parse(given, streaming=True))
+        self.stream = calls(ReadOptions.parse(given, streaming=True))
         self.stream.first()
         self._at = self.stream.initial()
         self.read: dict[str, list[int]] = {}
 
     def batch(self) -> None:
         end = self.stream.next(self._at)
-        for _ in range(2):  # as where the stream is joined with itself
+        for _ in range(2):  # a stream that is joined with itself reads each batch twice
             tasks = self.stream.reader.partitions(self._at, end)
         for task in tasks:
             for batch in self.stream.reader.read(task):
@@ -222,15 +222,15 @@ class Stream:
 
 
 @pytest.mark.parametrize("options", [{}, {"maxOffsetsPerTrigger": "3"}], ids=["all", "a few"])
-def test_a_partition_that_is_missing_for_once_is_not_new(
-    asking: type[Asking], broker: Any, options: dict[str, str]
+def test_topic_missing_in_one_batch_is_not_read_again(
+    calls: type[ReaderCalls], broker: Any, options: dict[str, str]
 ) -> None:
     stem = unique("seen")
     one, other = create_topic(broker, stem), create_topic(broker, stem)
     for name in (one, other):
         send(broker, name, range(6))
     with StandIn(broker.bootstrap) as stand_in:
-        stream = Stream(asking, stand_in, stem, **options)
+        stream = Stream(calls, stand_in, stem, **options)
         for _ in range(3):
             stream.batch()
         with hidden(stand_in, one):
@@ -245,15 +245,15 @@ def test_a_partition_that_is_missing_for_once_is_not_new(
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_one_answer_without_a_topic_changes_nothing(
-    asking: type[Asking], broker: Any, fail: str, caplog: pytest.LogCaptureFixture
+def test_one_metadata_response_without_a_topic_loses_no_record(
+    calls: type[ReaderCalls], broker: Any, fail: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whichever it is of those to the driver and to the tasks: a broker's metadata may lag behind."""
+    """Each response to the driver and to the tasks lacks the topic once: a broker's metadata may be stale."""
     stem = unique("seen")
     one, other = create_topic(broker, stem), create_topic(broker, stem)
     send(broker, one, range(1))
     with StandIn(broker.bootstrap) as stand_in:
-        stream = Stream(asking, stand_in, stem, failOnDataLoss=fail)
+        stream = Stream(calls, stand_in, stem, failOnDataLoss=fail)
         for number in itertools.count():
             for name in (one, other):
                 send(broker, name, range(2))
@@ -267,12 +267,12 @@ def test_one_answer_without_a_topic_changes_nothing(
     assert not [message for message in caplog.messages if "deleted" in message or "left out" in message]
 
 
-def test_partition_of_recreated_topic_is_new(asking: type[Asking], broker: Any) -> None:
+def test_recreated_topic_is_read_from_its_start(calls: type[ReaderCalls], broker: Any) -> None:
     stem = unique("seen")
     one, other = create_topic(broker, stem), create_topic(broker, stem)
     for name in (one, other):
         send(broker, name, range(3))
-    stream = Stream(asking, broker, stem)
+    stream = Stream(calls, broker, stem)
     stream.batch()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics([one])[one].result(30)
@@ -286,13 +286,13 @@ def test_partition_of_recreated_topic_is_new(asking: type[Asking], broker: Any) 
     assert stream.read == {one: [0, 1, 2, *range(5)], other: list(range(4))}
 
 
-def test_all_that_there_is_in_steps(broker: Any) -> None:
-    """Trigger.AvailableNow: what comes later, and a partition that does, wait for the next query."""
+def test_available_now_excludes_later_records_and_partitions(broker: Any) -> None:
+    """The next query reads them."""
     topic = create_topic(broker)
     send(broker, topic, range(RECORDS))
-    stream = Stream(Admitted, broker, topic, maxOffsetsPerTrigger="8", minOffsetsPerTrigger="7")
+    stream = Stream(CurrentCalls, broker, topic, maxOffsetsPerTrigger="8", minOffsetsPerTrigger="7")
     stream.stop()
-    stream = Stream(Admitted, broker, topic, maxOffsetsPerTrigger="8", minOffsetsPerTrigger="7")
+    stream = Stream(CurrentCalls, broker, topic, maxOffsetsPerTrigger="8", minOffsetsPerTrigger="7")
     reader = stream.stream.reader
     assert isinstance(reader, AdmissionReader)
     reader.prepareForTriggerAvailableNow()
@@ -308,14 +308,14 @@ def test_all_that_there_is_in_steps(broker: Any) -> None:
     stream.stop()
 
 
-def test_an_answer_without_a_topic_when_the_end_is_fixed(broker: Any) -> None:
-    """Trigger.AvailableNow: the next batch finds it, and its records are neither lost nor new."""
+def test_topic_missing_when_available_now_fixes_its_end_loses_no_record(broker: Any) -> None:
+    """The next batch reads the topic, and its records are neither lost nor read again."""
     stem = unique("seen")
     one, other = create_topic(broker, stem), create_topic(broker, stem)
     for name in (one, other):
         send(broker, name, range(4))
     with StandIn(broker.bootstrap) as stand_in:
-        stream = Stream(Admitted, stand_in, stem, failOnDataLoss="true")
+        stream = Stream(CurrentCalls, stand_in, stem, failOnDataLoss="true")
         stream.batch()
         for name in (one, other):
             send(broker, name, range(3))
@@ -327,11 +327,11 @@ def test_an_answer_without_a_topic_when_the_end_is_fixed(broker: Any) -> None:
     assert stream.read == {one: list(range(7)), other: list(range(7))}
 
 
-def test_a_limit_that_spark_lifts(broker: Any) -> None:
-    """Trigger.Once reads all at once, whatever the options say."""
+def test_trigger_once_ignores_max_offsets_per_trigger(broker: Any) -> None:
+    """Trigger.Once reads all available records in one batch."""
     topic = create_topic(broker)
     send(broker, topic, range(RECORDS))
-    stream = Stream(Admitted, broker, topic, maxOffsetsPerTrigger="8", minOffsetsPerTrigger="8")
+    stream = Stream(CurrentCalls, broker, topic, maxOffsetsPerTrigger="8", minOffsetsPerTrigger="8")
     reader = stream.stream.reader
     assert isinstance(reader, AdmissionReader)
     assert reader.getDefaultReadLimit() == ReadMaxRows(8)

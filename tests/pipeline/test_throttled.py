@@ -1,4 +1,4 @@
-"""Quotas (KIP-219): an answer at once, which says for how long the broker wants no request more."""
+"""Quotas (KIP-219): a throttled response comes at once, and the client must delay its next request."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ THROTTLE_MS = 120
 
 
 class Quota:
-    """Throttles some answers. Of each throttled one it knows when the next request may come."""
+    """Throttles a share of the responses, and records requests that come before the throttle time has passed."""
 
     def __init__(self, chance: float, whole: bool) -> None:
-        """`whole`: answers are as they were but for the time; else without topics, as those to fetches."""
+        """`whole`: throttled responses keep their content; otherwise they have no topics, as fetch responses."""
         self._rnd, self._chance, self._whole = random.Random(7), chance, whole
         self.until = 0.0
-        self.early: list[float] = []  # seconds by which requests came too early
+        self.early: list[float] = []  # the seconds by which requests came too early
         self.throttled = 0
 
     def __call__(self, _: Any, true: Any) -> Any:
@@ -50,8 +50,8 @@ class Quota:
         return true
 
 
-def test_throttled_fetch_is_repeated(broker: Any) -> None:
-    """In all it takes longer than the timeout without progress."""
+def test_throttled_fetch_is_retried_after_the_throttle_time(broker: Any) -> None:
+    """In all, throttling lasts longer than the timeout without progress."""
     topic, quota = create_topic(broker), Quota(0.6, whole=False)
     fill(broker, topic, 100)
     short = {name.removeprefix("kafka."): value for name, value in SHORT.items()}
@@ -62,8 +62,8 @@ def test_throttled_fetch_is_repeated(broker: Any) -> None:
     assert not quota.early
 
 
-def test_it_is_not_silence_either(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Throttled for longer than default.api.timeout.ms, one answer after the other; then nothing, and then all."""
+def test_throttling_beyond_the_api_timeout_is_no_failure(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Throttled responses for longer than default.api.timeout.ms; then an empty one, then all data."""
     clock, topic = PlayedTime(), create_topic(broker)
     fill(broker, topic, 3)
     for module in (retries, connection):
@@ -85,8 +85,8 @@ def test_it_is_not_silence_either(broker: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("key", [METADATA, LIST_OFFSETS, CONFIGS])
-def test_every_answer_may_be_throttled(broker: Any, key: int) -> None:
-    """And whatever is asked next waits, as all of a client's requests come under one quota."""
+def test_throttle_time_of_any_api_delays_the_next_request(broker: Any, key: int) -> None:
+    """Requests of all APIs wait, as a client has one quota."""
     topic, quota = create_topic(broker), Quota(1, whole=True)
     fill(broker, topic, 1)
     lies: dict[int, Lie] = {other: _watching(quota) for other in (METADATA, LIST_OFFSETS, CONFIGS) if other != key}
@@ -97,7 +97,7 @@ def test_every_answer_may_be_throttled(broker: Any, key: int) -> None:
         for _ in range(3):
             assert brokers.offsets([(topic, 0)], LATEST) == {(topic, 0): 3}
             assert not brokers.is_compacted(topic)
-            brokers.drop(brokers.informant)  # a new connection is under the same quota
+            brokers.drop(brokers.informant)  # the quota also holds for a new connection
     assert quota.throttled >= 3
     assert not quota.early
 
@@ -113,8 +113,10 @@ def _watching(quota: Quota) -> Callable[[Any, Any], Any]:
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_a_consumers_quota_of_apache_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """60 KB/s, measured over eleven seconds, and a megabyte to read."""
+def test_records_are_read_under_a_consumer_quota_of_apache_kafka(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 KB/s, measured over eleven seconds, and one megabyte to read."""
     heard: list[int] = []
     heed = Connection._heed
     monkeypatch.setattr(Connection, "_heed", lambda self, ms: (heard.append(ms), heed(self, ms))[1])
@@ -132,7 +134,7 @@ def test_a_consumers_quota_of_apache_kafka(tmp_path: Path, monkeypatch: pytest.M
 
 
 def set_quota(broker: Any, client_id: str | None, **rates: int) -> None:
-    """Bytes a second of that client; of each that has none of its own, with None."""
+    """Set rates in bytes per second for a client id; with None the default of all client ids."""
     from kafka.protocol.admin import AlterClientQuotasRequest as Request
 
     entity = Request.EntryData.EntityData(entity_type="client-id", entity_name=client_id)

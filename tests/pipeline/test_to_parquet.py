@@ -1,4 +1,4 @@
-"""What the bench has Spark do: each way brings all records to Parquet, and one that does not is told."""
+"""The bench's reads by Spark: each variant writes all records to Parquet, and a missing record is an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def asked(way: Way, broker: Any, topic: str, rows: int) -> dict[str, Any]:
     return {"format": way.format, "options": options, "direct": way.direct, "rows": rows}
 
 
-def test_every_way(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_every_variant_writes_all_records_to_parquet(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic = create_topic(broker, partitions=2)
     send(broker, topic, range(100), 2)
     for way in BROKERS_WAYS.values():

@@ -1,4 +1,4 @@
-"""One transaction a task, against a broker and without Spark: what dies, strays or comes twice is seen once."""
+"""One transaction for each task, without Spark: rows are seen once after deaths, stray tasks and repetitions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SCHEMA = StructType().add("topic", "string").add("value", "binary")
 def plan(broker: Any, topic: str | None, **kafka: str) -> Plan:
     given = {f"kafka.{name.replace('_', '.')}": value for name, value in kafka.items()}
     options = {"kafka.bootstrap.servers": broker.bootstrap, "odradek.transactional": "true", **given}
-    return writer.stream_writer(options | ({"topic": topic} if topic else {}), SCHEMA, False)._plan  # type: ignore[attr-defined]  # our writer has it
+    return writer.stream_writer(options | ({"topic": topic} if topic else {}), SCHEMA, False)._plan  # type: ignore[attr-defined]  # our writer has `_plan`
 
 
 def rows(*values: str, topic: str = "") -> pa.RecordBatch:
@@ -56,7 +56,7 @@ def rows(*values: str, topic: str = "") -> pa.RecordBatch:
 
 
 def seen(broker: Any, topic: str) -> list[str]:
-    """What a careful reader has of a topic."""
+    """The values that a reader with read_committed gets from a topic."""
     return [(record.value or b"").decode() for record in committed(broker, topic)]
 
 
@@ -68,8 +68,8 @@ def mark(number: int = 1) -> UnitMark:
     return UnitMark(unique("task"), number)
 
 
-def test_written_again_it_is_there_once(broker: Any) -> None:
-    """Under a later number it is another batch's."""
+def test_rows_of_a_repeated_task_are_written_once(broker: Any) -> None:
+    """With a higher batch number the rows belong to another batch."""
     topic, task = create_topic(broker, partitions=2), mark()
     told = plan(broker, topic)
     assert once(told, task, rows("a", "b"), rows("c")) == Sent({topic: 3}, {topic: 3})
@@ -80,8 +80,8 @@ def test_written_again_it_is_there_once(broker: Any) -> None:
     assert sorted(seen(broker, topic)) == ["a", "b", "c", "d"]
 
 
-def test_another_number_of_rows_is_told(broker: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """On the driver, once for all tasks of the batch."""
+def test_repeated_task_with_another_row_count_is_logged(broker: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The driver logs it, once for all tasks of the batch."""
     topic, tasks = create_topic(broker), [mark(), mark()]
     told, stream = plan(broker, topic), writer.StreamWriter(plan(broker, topic))
     for again, rest in ((False, rows("b")), (True, rows("c", "d"))):
@@ -91,8 +91,8 @@ def test_another_number_of_rows_is_told(broker: Any, caplog: pytest.LogCaptureFi
         assert len(warned) == again
 
 
-def test_all_rows_are_taken_though_none_is_sent(broker: Any) -> None:
-    """Or a stateful query would not keep its state."""
+def test_repeated_task_consumes_all_its_rows(broker: Any) -> None:
+    """Otherwise a stateful query would not keep its state."""
     topic, task = create_topic(broker), mark()
     once(plan(broker, topic), task, rows("a"), rows("b"))
     batches = iter([rows("a"), rows("b")])
@@ -100,8 +100,8 @@ def test_all_rows_are_taken_though_none_is_sent(broker: Any) -> None:
     assert next(batches, None) is None
 
 
-def test_topics_of_the_rows_in_any_order(broker: Any) -> None:
-    """Each topic has the note, because any of them may come first the next time."""
+def test_repeated_task_may_have_its_topics_in_another_order(broker: Any) -> None:
+    """The transaction's note is kept for each topic, because any topic may come first in a repetition."""
     topics, task = [create_topic(broker) for _ in range(3)], mark()
     batches = [rows(f"{at}", topic=topic) for at, topic in enumerate(topics)]
     for shift in range(3):
@@ -110,8 +110,8 @@ def test_topics_of_the_rows_in_any_order(broker: Any) -> None:
     assert [seen(broker, topic) for topic in topics] == [["0"], ["1"], ["2"]]
 
 
-def test_rewritten_rows_with_other_topics(broker: Any) -> None:
-    """A dead letter whose timestamp was valid when it was enriched before: the first write counts."""
+def test_first_write_counts_if_repeated_rows_have_other_topics(broker: Any) -> None:
+    """Such as a dead letter: a joined table may have changed in between."""
     first, other, third = (create_topic(broker) for _ in range(3))
     task, told = mark(), plan(broker, None)
     once(told, task, rows("a", topic=first), rows("b", topic=other))
@@ -130,11 +130,11 @@ def test_empty_task_sends_no_request() -> None:
     assert once(nowhere, mark()) == Sent({}, {})
 
 
-# -- former attempts
+# -- earlier attempts
 
 
 class Attempt:
-    """A task that waits before each of its batches until `step` lets it go on."""
+    """An open attempt of a task: the test sends rows and ends the attempt step by step."""
 
     def __init__(self, told: Plan, task: UnitMark) -> None:
         self._settings, self._written = told.settings, dict[str, int]()
@@ -143,7 +143,7 @@ class Attempt:
         self._one = self._opened.__enter__()
 
     def send(self, *values: str) -> None:
-        """They are on the broker when this returns."""
+        """When this returns, the rows are on the broker."""
         self._one.send((self._topic, value.encode(), None, -1, None, 0) for value in values)
         self._written[self._topic] = self._written.get(self._topic, 0) + len(values)
         self._one.finish()
@@ -152,8 +152,8 @@ class Attempt:
         self._opened.__exit__(None, None, None)
 
 
-def test_a_former_attempt_is_ended(broker: Any) -> None:
-    """It is in the middle of its rows when the next one begins, and goes on afterwards."""
+def test_new_attempt_fences_an_open_attempt_of_the_task(broker: Any) -> None:
+    """The earlier attempt has written some rows when the next one begins, and continues afterwards."""
     topic, task = create_topic(broker), mark()
     told = plan(broker, topic)
     former = Attempt(told, task)
@@ -164,7 +164,7 @@ def test_a_former_attempt_is_ended(broker: Any) -> None:
     assert seen(broker, topic) == ["a", "b"]
 
 
-def test_former_attempt_sends_nothing_more(broker: Any) -> None:
+def test_fenced_attempt_writes_no_more_rows(broker: Any) -> None:
     topic, task = create_topic(broker), mark()
     told = plan(broker, topic)
     former = Attempt(told, task)
@@ -177,8 +177,8 @@ def test_former_attempt_sends_nothing_more(broker: Any) -> None:
     assert seen(broker, topic) == ["a", "b"]
 
 
-def test_a_stray_of_an_earlier_batch(broker: Any) -> None:
-    """It ends the attempt that is under way, which is tried again, and writes nothing itself."""
+def test_stray_attempt_of_an_earlier_batch_writes_nothing(broker: Any) -> None:
+    """The stray attempt fences the current one, which is then retried."""
     topic, task = create_topic(broker), mark(1)
     told = plan(broker, topic)
     once(told, task, rows("a"))
@@ -191,8 +191,8 @@ def test_a_stray_of_an_earlier_batch(broker: Any) -> None:
     assert seen(broker, topic) == ["a", "b"]
 
 
-def test_a_checkpoint_that_was_set_back(broker: Any) -> None:
-    """Its batch of a lower number has other rows than the one that was written: they are not believed to be there."""
+def test_reset_checkpoint_is_an_error(broker: Any) -> None:
+    """A batch with a lower number has other rows than the written one: they must not count as written."""
     topic, task = create_topic(broker), mark(7)
     told = plan(broker, topic)
     once(told, task, rows("a"))
@@ -204,8 +204,8 @@ def test_a_checkpoint_that_was_set_back(broker: Any) -> None:
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_task_that_is_killed(broker: Any, committed: bool) -> None:
-    """With its rows on the broker, or when they are committed; in its own process, which a kill ends."""
+def test_killed_task_is_repeated_with_each_row_once(broker: Any, committed: bool) -> None:
+    """The kill comes with the rows on the broker or after the commit; the task has its own process."""
     topic, task = create_topic(broker), mark()
     told = plan(broker, topic)
     child = os.fork()
@@ -223,9 +223,11 @@ def test_a_task_that_is_killed(broker: Any, committed: bool) -> None:
     assert seen(broker, topic) == ["a", "b"]
 
 
-@pytest.mark.parametrize("code", [14, 15, 16])  # it loads, there is none, it is another
-def test_a_coordinator_that_moves(broker: Any, code: int) -> None:
-    """The coordinator refuses OffsetFetch three times. A child process asks, because librdkafka crashed here."""
+@pytest.mark.parametrize(
+    "code", [14, 15, 16]
+)  # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
+def test_offset_fetch_is_retried_while_the_coordinator_moves(broker: Any, code: int) -> None:
+    """The coordinator refuses OffsetFetch three times. A child process runs the task: librdkafka crashed here."""
     topic, task, left = create_topic(broker), mark(), [3]
     once(plan(broker, topic), task, rows("a"))
 
@@ -239,18 +241,18 @@ def test_a_coordinator_that_moves(broker: Any, code: int) -> None:
     with StandIn(broker.bootstrap, {OFFSET_FETCH: lie}) as stand_in:
         child = os.fork()
         if not child:
-            gc.disable()  # librdkafka's threads are not here: its producers must not be closed
+            gc.disable()  # the fork has none of librdkafka's threads, so producers must not be closed
             os._exit(once(plan(stand_in, topic), task, rows("a")).before != 1)
         assert os.waitpid(child, 0)[1] == 0
     assert left[0] < 0
     assert seen(broker, topic) == ["a"]
 
 
-# -- units: a batch that is cut by a column
+# -- units: a batch that a column divides into transactions
 
 
 def batch_plan(broker: Any, topic: str | None = None, name: str = "", batch: int = 0) -> Plan:
-    """Of one attempt to write the batch: another one each time."""
+    """The plan of one attempt to write the batch; each call makes another attempt."""
     options = {"kafka.bootstrap.servers": broker.bootstrap, "odradek.transactional": "true"}
     named = {"odradek.transactional.id": name or unique("batch"), "odradek.transactional.by": "unit"}
     options |= named | {"odradek.transactional.batch": str(batch)} | ({"topic": topic} if topic else {})
@@ -259,13 +261,13 @@ def batch_plan(broker: Any, topic: str | None = None, name: str = "", batch: int
 
 
 def cut(values: str, topic: str = "", units: int = 3) -> pa.RecordBatch:
-    """A row for each letter; which unit it belongs to says its place in the alphabet."""
+    """A row for each letter; its place in the alphabet determines its unit."""
     column = pa.array([ord(value) % units for value in values], pa.int32())
     return rows(*values, topic=topic).append_column("unit", column)
 
 
 def spark(told: Plan, *tasks: pa.RecordBatch) -> list[Sent]:
-    """As Spark does it, one task after the other."""
+    """Run the tasks one after the other, as Spark does."""
     return [writer.write_units(told, [task], at) for at, task in enumerate(tasks)]
 
 
@@ -275,8 +277,8 @@ CUTTINGS = [("adbecf",), ("ad", "becf"), ("be", "ad", "cf"), ("", "cf", "beda", 
 
 @pytest.mark.parametrize("first", range(len(CUTTINGS)))
 @pytest.mark.parametrize("done", [1, 5])
-def test_a_batch_that_is_cut_in_another_way(broker: Any, first: int, done: int) -> None:
-    """On other cores, or by other sizes of a shuffle; the driver died when `done` tasks had committed, or all."""
+def test_batch_repeated_with_other_tasks_is_written_once(broker: Any, first: int, done: int) -> None:
+    """Cores and shuffle sizes change the tasks; the driver died after `done` tasks had committed, or all of them."""
     topic, name = create_topic(broker), unique("batch")
     spark(batch_plan(broker, topic, name), *map(cut, CUTTINGS[first][:done]))
     for again in CUTTINGS:
@@ -284,8 +286,8 @@ def test_a_batch_that_is_cut_in_another_way(broker: Any, first: int, done: int) 
         assert sorted(seen(broker, topic)) == list(ALL)
 
 
-def test_batch_whose_rows_have_other_topics(broker: Any) -> None:
-    """The same rows with other topics are other rows: no source has them."""
+def test_batch_repeated_with_other_topics_is_refused(broker: Any) -> None:
+    """Equal rows with other topics count as other rows: no source has them."""
     one, two = create_topic(broker), create_topic(broker)
     name = unique("batch")
     spark(batch_plan(broker, None, name), cut(ALL, one))
@@ -295,7 +297,7 @@ def test_batch_whose_rows_have_other_topics(broker: Any) -> None:
 
 
 @pytest.mark.parametrize(("again", "told"), [("adg", "2 then, 3 now"), ("ag", "2 then, 2 now"), ("a", "2 then, 1 now")])
-def test_a_batch_with_other_rows_is_refused(broker: Any, again: str, told: str) -> None:
+def test_batch_repeated_with_other_rows_is_refused(broker: Any, again: str, told: str) -> None:
     topic, name = create_topic(broker), unique("batch")
     spark(batch_plan(broker, topic, name), cut("ad"))
     with pytest.raises(PipelineError, match=f"written before with other rows \\({told}\\).*changed in between"):
@@ -305,13 +307,13 @@ def test_a_batch_with_other_rows_is_refused(broker: Any, again: str, told: str) 
 
 @pytest.mark.parametrize("second", ["d", "a"])
 def test_a_unit_in_two_tasks_is_refused(broker: Any, second: str) -> None:
-    """Also where both have equal rows; the second would be taken for the first one done again."""
+    """Also if both have equal rows: the second task would look like a repetition of the first."""
     told = batch_plan(broker, create_topic(broker))
     with pytest.raises(PipelineError, match="its rows are in several tasks: repartition by the column"):
         spark(told, cut("a"), cut(second))
 
 
-def test_a_task_of_units_is_tried_again(broker: Any) -> None:
+def test_repeated_task_of_units_writes_each_row_once(broker: Any) -> None:
     topic = create_topic(broker)
     told = batch_plan(broker, topic)
     for before in (0, 6):
@@ -320,8 +322,8 @@ def test_a_task_of_units_is_tried_again(broker: Any) -> None:
 
 
 @pytest.mark.parametrize("step", [2, 3, 4, 5, 9])
-def test_a_task_of_units_dies(broker: Any, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """Between any two effects: three units begin, then each gives its note and commits."""
+def test_task_of_units_may_die_between_any_two_effects(broker: Any, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Three units begin, then each writes its note and commits."""
     topic, name = create_topic(broker), unique("batch")
     insist, effects = transactions.Transaction._insist, iter(range(step))
 
@@ -333,7 +335,9 @@ def test_a_task_of_units_dies(broker: Any, monkeypatch: pytest.MonkeyPatch, step
     with monkeypatch.context() as patch:
         patch.setattr(transactions.Transaction, "_insist", dying)
         patch.setattr(transactions.Transaction, "abort", transactions.Transaction.drop)
-        with suppress(KeyboardInterrupt):  # a producer cannot be left as by a kill: what it has queued is dropped
+        with suppress(
+            KeyboardInterrupt
+        ):  # an abandoned producer is not like a killed one: its queued records are dropped
             spark(batch_plan(broker, topic, name), cut(ALL))
     sent = spark(batch_plan(broker, topic, name), cut("ad"), cut("becf"))
     assert sum(each.before for each in sent) == 2 * (max(step - 3, 0) // 2)
@@ -341,7 +345,7 @@ def test_a_task_of_units_dies(broker: Any, monkeypatch: pytest.MonkeyPatch, step
 
 
 def test_batches_of_one_name_share_their_transactional_ids(broker: Any) -> None:
-    """As many as there are units, however many batches: brokers keep each for a week."""
+    """One id for each unit, however many batches: brokers keep each id for a week."""
     topic, name = create_topic(broker), unique("batch")
     for batch in range(3):
         spark(batch_plan(broker, topic, name, batch), cut("abc"))
@@ -355,11 +359,11 @@ def test_batches_of_one_name_share_their_transactional_ids(broker: Any) -> None:
 
 def transactional_ids(broker: Any) -> list[str]:
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    groups = client.list_consumer_groups().result().valid  # each id is a group's name
+    groups = client.list_consumer_groups().result().valid  # each transactional id is also a group id
     return [group.group_id for group in groups]
 
 
-def test_units_that_cannot_be(broker: Any) -> None:
+def test_invalid_units_are_refused(broker: Any) -> None:
     told = batch_plan(broker, create_topic(broker))
     none = cut("a").set_column(2, "unit", pa.nulls(1, pa.int32()))
     with pytest.raises(PipelineError, match="null in the column 'unit'"):
@@ -372,13 +376,13 @@ def test_units_that_cannot_be(broker: Any) -> None:
             units.check(schema, "unit")
 
 
-# -- rights
+# -- ACLs
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def allow(client: AdminClient, kind: ResourceType, name: str, *rights: AclOperation) -> None:
-    """Nothing else is allowed there then. A name that ends in a dash is a prefix."""
+    """Allow these operations; with an ACL, the resource allows no others. A name that ends in a dash is a prefix."""
     pattern = ResourcePatternType.PREFIXED if name.endswith("-") else ResourcePatternType.LITERAL
     what = kind, name, pattern, "User:ANONYMOUS", "*"
     for done in client.create_acls([AclBinding(*what, one, AclPermissionType.ALLOW) for one in rights]).values():
@@ -386,8 +390,8 @@ def allow(client: AdminClient, kind: ResourceType, name: str, *rights: AclOperat
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_rights_that_are_enough(tmp_path: Path) -> None:
-    """Those of the document, where whatever has rights allows nothing else."""
+def test_documented_acls_are_sufficient(tmp_path: Path) -> None:
+    """Each resource allows only the documented operations."""
     allowing = {"authorizer_class_name": AUTHORIZER, "allow_everyone_if_no_acl_found": "true"}
     apache = Apache("3.9.1", tmp_path, **allowing).start()
     try:
@@ -414,17 +418,17 @@ def test_rights_that_are_enough(tmp_path: Path) -> None:
 
 
 def await_records(broker: Any, topic: str, count: int) -> None:
-    """Until `count` records are in the topic's two partitions, of whatever transaction."""
+    """Wait until the topic's two partitions have `count` records of any transaction."""
     with Brokers({"bootstrap.servers": broker.bootstrap}) as brokers:
 
         def written() -> int:
             return sum(brokers.offsets([(topic, 0), (topic, 1)], LATEST).values())
 
-        wait_until(lambda: written() >= count, WAIT, f"{count} records")
+        wait_until(lambda: written() >= count, WAIT, f"the topic has {count} records")
 
 
-def test_an_error_in_the_rows_undoes_the_task(broker: Any) -> None:
-    """At once, so that readers need not wait for the coordinator to do it."""
+def test_error_in_the_rows_aborts_the_transaction(broker: Any) -> None:
+    """The abort comes at once, so readers need not wait for the coordinator's timeout."""
     topic, task = create_topic(broker, partitions=2), mark()
 
     def failing() -> Iterator[pa.RecordBatch]:
@@ -440,17 +444,19 @@ def test_an_error_in_the_rows_undoes_the_task(broker: Any) -> None:
     assert sorted(seen(broker, topic)) == ["a", "b", "c"]
 
 
-def test_a_record_that_is_refused_undoes_the_task(broker: Any) -> None:
+def test_refused_record_aborts_the_transaction(broker: Any) -> None:
     topic = create_topic(broker, max_message_bytes=1000)
     with pytest.raises(PipelineError, match=f"^{topic}-0: MSG_SIZE_TOO_LARGE"):
         once(plan(broker, topic), mark(), rows("a"), rows("x" * 5000))
     assert seen(broker, topic) == []
 
 
-def test_a_task_that_takes_too_long(fresh_broker: Callable[..., Any]) -> None:
+def test_task_longer_than_the_transaction_timeout_fails(fresh_broker: Callable[..., Any]) -> None:
     broker = fresh_broker(transaction_abort_timed_out_transaction_cleanup_interval_ms=100)
     topic, task = create_topic(broker), mark()
-    once(plan(broker, create_topic(broker)), mark(), rows("x"))  # or the timeout is of making the coordinator, too
+    once(
+        plan(broker, create_topic(broker)), mark(), rows("x")
+    )  # otherwise the timeout would include the creation of the coordinator
 
     def slow(until: Callable[[], Any]) -> Iterator[pa.RecordBatch]:
         yield rows("a")
@@ -460,7 +466,7 @@ def test_a_task_that_takes_too_long(fresh_broker: Callable[..., Any]) -> None:
     def aborted(topic: str = topic) -> None:
         with Brokers({"bootstrap.servers": broker.bootstrap}) as brokers:
             last = lambda: brokers.offsets([(topic, 0)], LATEST, committed=True)[topic, 0]  # noqa: E731
-            wait_until(last, WAIT, "the coordinator has aborted it")
+            wait_until(last, WAIT, "the coordinator has aborted the transaction")
 
     def another_is_aborted() -> None:
         other, name = create_topic(broker), unique("id")
@@ -480,22 +486,22 @@ def test_a_task_that_takes_too_long(fresh_broker: Callable[..., Any]) -> None:
     assert seen(broker, topic) == ["a", "b"]
 
 
-def test_a_timeout_that_brokers_do_not_allow(broker: Any) -> None:
+def test_transaction_timeout_above_the_brokers_maximum_is_an_error(broker: Any) -> None:
     told = plan(broker, create_topic(broker), transaction_timeout_ms="2000000000")
     with pytest.raises(PipelineError, match=r"INVALID_TRANSACTION_TIMEOUT.*transaction\.max\.timeout\.ms"):
         once(told, mark(), rows("a"))
 
 
-def test_no_broker_there() -> None:
-    """The reason is that of the connection."""
+def test_unreachable_broker_is_an_error_with_the_connection_error() -> None:
+    """The reason is the connection's error."""
     server = f"127.0.0.1:{free_port()}"
     settings = producer_settings.librdkafka({"bootstrap.servers": server, "transaction.timeout.ms": "3000"})
     with pytest.raises(PipelineError, match=f"^transaction task.*: _TIMED_OUT.*{server}.*refused"):
         once(Plan("t", settings, {}, True, False, False, transactional=True), mark(), rows("a"))
 
 
-def test_settings_of_the_producer() -> None:
-    """No record stands in the queue for longer than its transaction may be open."""
+def test_delivery_timeout_is_limited_to_the_transaction_timeout() -> None:
+    """No record stays in the queue for longer than its transaction may be open."""
     least = {"bootstrap.servers": "127.0.0.1:1"}
     assert producer_settings.librdkafka(least)["transaction.timeout.ms"] == "900000"
     short = producer_settings.librdkafka(least | {"transaction.timeout.ms": "5000"})

@@ -1,4 +1,4 @@
-"""`df.write` and `df.writeStream` of format odradek, by Spark into a real broker."""
+"""`df.write` and `df.writeStream` of format odradek, by Spark to a real broker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write(rows: DataFrame, broker: Any, **options: str) -> None:
 
 
 def test_rows_become_records(spark: SparkSession, broker: Any) -> None:
-    """All columns at once, in more batches than one and more tasks than one."""
+    """All columns at once, in several record batches and several tasks."""
     one, two = create_topic(broker, partitions=3), create_topic(broker, partitions=3)
     count = 25_000
     rows = spark.range(count, numPartitions=2).selectExpr(
@@ -68,7 +68,7 @@ def expected(number: int) -> tuple[Any, ...]:
 
 
 def test_batch_ids_are_written_as_headers(spark: SparkSession, broker: Any) -> None:
-    """Only if requested."""
+    """Only with odradek.stamp."""
     topic = create_topic(broker)
     rows = spark.range(10).selectExpr("string(id) value", "concat('id-', id) id")
     write(rows, broker, topic=topic)
@@ -77,8 +77,8 @@ def test_batch_ids_are_written_as_headers(spark: SparkSession, broker: Any) -> N
     assert {record.id for record in written(broker, topic)[10:]} == {b"id-%d" % at for at in range(10)}
 
 
-def test_timestamps_of_the_rows(spark: SparkSession, broker: Any) -> None:
-    """Only when asked to, null is now; a copy has those of what it is a copy of, none where there was none."""
+def test_timestamps_of_the_rows_are_written_on_request(spark: SparkSession, broker: Any) -> None:
+    """Null means now. A copied record keeps its original's timestamp, also a missing one."""
     one, two = create_topic(broker), create_topic(broker)
     times, begun = [-1, None, 1_600_000_000_123], int(time.time() * 1000)
     frame = spark.createDataFrame([(str(at), at) for at in times], "value string, at long").coalesce(1)
@@ -95,8 +95,8 @@ def test_timestamps_of_the_rows(spark: SparkSession, broker: Any) -> None:
     assert found[1] == found[0][3:]
 
 
-def test_a_batch_with_a_name_is_written_once(spark: SparkSession, broker: Any) -> None:
-    """However adaptive execution cuts it. One without a name is another each time."""
+def test_batch_with_a_transactional_id_is_written_once(spark: SparkSession, broker: Any) -> None:
+    """Even if adaptive execution changes its tasks. Without an id, each write is another batch."""
     topic = create_topic(broker)
     name = {"transactional": "true", "transactional.id": unique("batch"), "transactional.by": "unit"}
     name = {f"odradek.{option}": value for option, value in name.items()}
@@ -128,7 +128,7 @@ def test_a_batch_with_a_name_is_written_once(spark: SparkSession, broker: Any) -
         ("string(id) value", {"odradek.transactional.id": "x"}, "no effect without odradek.transactional=true"),
     ],
 )
-def test_known_to_be_wrong_before_any_task(
+def test_invalid_writes_fail_before_any_task(
     spark: SparkSession, broker: Any, columns: str, options: dict[str, str], words: str
 ) -> None:
     rows = spark.range(10).selectExpr(columns)
@@ -137,7 +137,7 @@ def test_known_to_be_wrong_before_any_task(
     assert words in str(caught.value)
 
 
-def test_a_topic_is_not_overwritten(spark: SparkSession, broker: Any) -> None:
+def test_overwrite_mode_is_refused(spark: SparkSession, broker: Any) -> None:
     topic = create_topic(broker)
     writer = spark.range(10).selectExpr("string(id) value").write.format("odradek").mode("overwrite")
     with pytest.raises(Exception, match="a topic cannot be overwritten"):
@@ -155,8 +155,8 @@ def test_undelivered_record_fails_the_task(spark: SparkSession, broker: Any) -> 
 # -- streams
 
 
-def texts(folder: Path, *files: Iterable[str]) -> None:
-    """Files for a stream of one file a batch: Spark takes the oldest first."""
+def text_files(folder: Path, *files: Iterable[str]) -> None:
+    """Files of a stream with one file in each batch: Spark reads the oldest first."""
     (folder / "in").mkdir()
     for number, lines in enumerate(files):
         path = folder / "in" / f"{number}.txt"
@@ -165,7 +165,7 @@ def texts(folder: Path, *files: Iterable[str]) -> None:
 
 
 def run(rows: DataFrame, broker: Any, topic: str, folder: Path, mode: str = "append", **options: str) -> StreamingQuery:
-    """Writes what is there, as a query whose checkpoint is in `folder`; returns it when it has ended."""
+    """Write the available rows by a query with its checkpoint in `folder`; returns the ended query."""
     query = (
         rows.writeStream.format("odradek")
         .outputMode(mode)
@@ -179,7 +179,7 @@ def run(rows: DataFrame, broker: Any, topic: str, folder: Path, mode: str = "app
 
 
 def forget_last_batch(folder: Path) -> None:
-    """What a driver leaves that dies when the sink has a batch and the checkpoint does not know it yet."""
+    """Leave the state of a driver that died after the sink's commit and before the checkpoint's."""
     last = max((folder / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink()
@@ -189,10 +189,12 @@ def lines(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.readStream.option("maxFilesPerTrigger", "1").text(str(folder / "in"))
 
 
-def test_stamps_of_a_stream(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Query, epoch, partition, position: in the order of writing, without gaps, each once."""
+def test_stream_stamps_records_with_query_epoch_partition_and_position(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
+    """In the order of writing, without gaps, each once."""
     topic = create_topic(broker)
-    texts(tmp_path, (f"{at}" for at in range(100)), (f"{at}" for at in range(100, 150)))
+    text_files(tmp_path, (f"{at}" for at in range(100)), (f"{at}" for at in range(100, 150)))
     query = run(lines(spark, tmp_path), broker, topic, tmp_path)
     found = written(broker, topic)
     assert [record.value for record in found] == [b"%d" % at for at in range(150)]
@@ -201,27 +203,27 @@ def test_stamps_of_a_stream(spark: SparkSession, broker: Any, tmp_path: Path) ->
     assert [one[1:] for one in ids] == [(0, 0, at) for at in range(100)] + [(1, 0, at) for at in range(50)]
 
 
-def test_a_stream_without_stamps(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_stream_without_stamps(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic = create_topic(broker)
-    texts(tmp_path, ["a"])
+    text_files(tmp_path, ["a"])
     run(lines(spark, tmp_path), broker, topic, tmp_path, **{"odradek.stamp": "false"})
     assert written(broker, topic) == [Written(0, None, b"a", ())]
 
 
 def test_complete_mode_appends_the_whole_result(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """As with Spark's own sink; PySpark 4.0 has no update mode for Python sources."""
+    """As Spark's own sink does; PySpark 4.0 has no update mode for Python sources."""
     topic = create_topic(broker)
-    texts(tmp_path, ["a", "b"], ["b"])
+    text_files(tmp_path, ["a", "b"], ["b"])
     counts = lines(spark, tmp_path).groupBy("value").count().selectExpr("concat(value, count) value")
     run(counts, broker, topic, tmp_path, "complete")
     assert sorted(record.value or b"" for record in written(broker, topic)) == [b"a1", b"a1", b"b1", b"b2"]
 
 
 @pytest.mark.parametrize("travelling", [False, True])
-def test_a_batch_that_is_done_again(spark: SparkSession, broker: Any, tmp_path: Path, travelling: bool) -> None:
-    """After a driver's death; with a shuffle, and ids that the rows bring along, too."""
+def test_repeated_batch_has_the_same_stamps(spark: SparkSession, broker: Any, tmp_path: Path, travelling: bool) -> None:
+    """The driver has died; also with a shuffle, and with ids in a column."""
     topic = create_topic(broker)
-    texts(tmp_path, (f"a{at}" for at in range(50)), (f"b{at}" for at in range(50)))
+    text_files(tmp_path, (f"a{at}" for at in range(50)), (f"b{at}" for at in range(50)))
     rows = lines(spark, tmp_path)
     if travelling:
         rows = rows.selectExpr("value", "md5(value) id").repartition(2)
@@ -235,10 +237,10 @@ def test_a_batch_that_is_done_again(spark: SparkSession, broker: Any, tmp_path: 
         assert {record.id for record in found} == {md5(record.value or b"").hexdigest().encode() for record in found}
 
 
-def test_next_stage_drops_duplicates(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """By the header alone, read as a stream reads it."""
+def test_stamps_identify_duplicates_for_the_next_stage(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The header alone is sufficient."""
     topic = create_topic(broker, partitions=2)
-    texts(tmp_path, [f"{at // 2}" for at in range(100)])  # each value twice: only ids tell rows apart
+    text_files(tmp_path, [f"{at // 2}" for at in range(100)])  # each value occurs twice, so only ids distinguish rows
     for _ in range(2):
         run(lines(spark, tmp_path), broker, topic, tmp_path)
         forget_last_batch(tmp_path)
@@ -251,10 +253,10 @@ def test_next_stage_drops_duplicates(spark: SparkSession, broker: Any, tmp_path:
 
 
 @pytest.mark.needs("java")
-def test_a_task_that_dies_half_way(broker: Any, tmp_path: Path) -> None:
-    """Killed in earnest, by a Spark of its own: `local[2]` tries no task again."""
+def test_killed_task_is_repeated_with_the_same_stamps(broker: Any, tmp_path: Path) -> None:
+    """A real kill in a separate Spark, because `local[2]` does not retry tasks."""
     topic = create_topic(broker)
-    texts(tmp_path, (f"{at}" for at in range(100)))
+    text_files(tmp_path, (f"{at}" for at in range(100)))
     done = subprocess.run(
         [sys.executable, str(DYING), broker.bootstrap, topic, str(tmp_path)],
         capture_output=True,
@@ -269,7 +271,7 @@ def test_a_task_that_dies_half_way(broker: Any, tmp_path: Path) -> None:
 
 
 def assert_once_by_id(found: list[Written], values: set[bytes], doubled: int) -> None:
-    """Records were written twice, and each id stands for one value and each value for one id."""
+    """Assert that each id has one value and each value one id, with `doubled` records written twice."""
     assert len(found) == len(values) + doubled
     by_id = defaultdict(set)
     for record in found:

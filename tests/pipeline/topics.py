@@ -1,4 +1,4 @@
-"""Records written by librdkafka, and what a reader must say of each."""
+"""Records written by librdkafka, and the expected results of reading them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..clients.transactions import await_stable
 
 WAIT = 60
 HOUR = 3600  # seconds
-NOW = int(time.time()) // HOUR * HOUR * 1000  # ms; young enough for the default retention, an hour from its begin on
+NOW = int(time.time()) // HOUR * HOUR * 1000  # ms; recent enough for the default retention, the start of an hour
 
 
 class Sent(NamedTuple):
-    """A record as it is in the log; in the order of Spark's columns."""
+    """A record as in the log, with its fields in the order of Spark's columns."""
 
     key: bytes | None
     value: bytes | None
@@ -29,12 +29,12 @@ class Sent(NamedTuple):
 
 
 def send(broker: Any, topic: str, numbers: Iterable[int], partitions: int = 1, **config: Any) -> list[Sent]:
-    """Write records made of `numbers`, in turn to each partition, a second apart; returns them as acknowledged.
+    """Write records made of `numbers`, in turn to each partition, a second apart; returns the acknowledged records.
 
-    `_` in a name of `config` stands for `.`. A partition gets all of its own in one request: no stream sees a part.
+    `_` in a name of `config` stands for `.`. Each partition gets its records in one request, so no stream sees a part.
     """
     sent: list[Sent] = []
-    producer = _producer(broker, {"linger_ms": WAIT * 1000, **config})  # `flush` does not wait for that
+    producer = _producer(broker, {"linger_ms": WAIT * 1000, **config})  # `flush` ignores linger.ms
     for number in numbers:
         producer.produce(
             topic,
@@ -50,7 +50,7 @@ def send(broker: Any, topic: str, numbers: Iterable[int], partitions: int = 1, *
 
 
 def headers(number: int) -> list[tuple[str, bytes | None]]:
-    """What `send` puts on a record: none, one, the same one again, null."""
+    """The headers that `send` puts on a record: none, one, a duplicate name, a null value."""
     return [("h", b"%d" % number), ("h", b""), ("none", None)][: number % 4]
 
 
@@ -67,7 +67,7 @@ def _producer(broker: Any, config: dict[str, Any]) -> Producer:
 
 @contextmanager
 def transaction(broker: Any, name: str, end: str) -> Iterator[Producer]:
-    """A producer in a transaction of id `name`, which then ends by `end`: `commit`, `abort`, or `leave` for neither."""
+    """A producer in a transaction with id `name`, which ends by `end`: `commit`, `abort`, `leave` for neither."""
     producer = _producer(broker, {"transactional_id": name})
     producer.init_transactions(WAIT)
     producer.begin_transaction()
@@ -78,7 +78,7 @@ def transaction(broker: Any, name: str, end: str) -> Iterator[Producer]:
 
 
 def undecided(broker: Any, topic: str) -> dict[str, list[str]]:
-    """Write transactions that were committed, aborted, committed and left open; what each isolation level sees."""
+    """Write committed, aborted, committed and open transactions; returns the values that each isolation level sees."""
     ends = ("commit", "abort", "commit", "leave")
     for at, end in enumerate(ends):
         with transaction(broker, unique("id"), end) as producer:

@@ -1,4 +1,4 @@
-"""What is in a topic, by a consumer of librdkafka."""
+"""The records of a topic, read by a librdkafka consumer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Written(NamedTuple):
 
     @property
     def id(self) -> bytes | None:
-        """Its stamp; AssertionError when there are several."""
+        """The record's stamp; AssertionError if there are several."""
         found = [value for name, value in self.headers if name == "odradek.id"]
         assert len(found) <= 1, found
         return found[0] if found else None
 
 
 def written(broker: Any, topic: str, isolation: str = "read_uncommitted") -> list[Written]:
-    """All records of `topic`, by partition and offset; with `read_committed` up to the first that is undecided."""
+    """All records of `topic`, by partition and offset; with `read_committed` up to the last stable offset."""
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "isolation.level": isolation}
     consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
     try:
@@ -40,7 +40,7 @@ def written(broker: Any, topic: str, isolation: str = "read_uncommitted") -> lis
 
 
 def committed(broker: Any, topic: str) -> list[Written]:
-    """All committed records of `topic`, without further writers."""
+    """All committed records of `topic`, which has no active producers."""
     await_stable(broker, topic)
     return written(broker, topic, "read_committed")
 
@@ -49,7 +49,7 @@ def _read(consumer: Consumer, partitions: set[int]) -> list[Written]:
     found: list[Written] = []
     while partitions:
         messages = consumer.consume(10_000, 0.1) or consumer.consume(1, WAIT)
-        assert messages, f"the ends of {partitions} did not come"
+        assert messages, f"the consumer did not reach the ends of {partitions}"
         partitions -= {message.partition() for message in messages if _ends(message)}
         found += [_record(message) for message in messages if not _ends(message)]
     return sorted(found, key=lambda record: record.partition)  # stable: by offset within a partition

@@ -1,4 +1,4 @@
-"""The real acceptor process; workers are played by the test over `acceptor.sock`."""
+"""A real acceptor process; the test plays the workers over `acceptor.sock`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECONDS = 15
 
 
 class FakeWorker:
-    """The other end of a registration."""
+    """The worker's end of a registration."""
 
     def __init__(self, run_dir: Path, worker_id: int) -> None:
         self.link: Channel = channel.connect(run_dir / "acceptor.sock")
@@ -32,21 +32,21 @@ class FakeWorker:
         self.ended = False
 
     def collect(self, count: int) -> list[tuple[handoff.Client, socket.socket]]:
-        """Wait until it has been given `count` connections in all."""
-        wait_until(lambda: self._receive() >= count, SECONDS, f"{count} connections")
+        """Wait until the worker has received `count` connections in all."""
+        wait_until(lambda: self._receive() >= count, SECONDS, f"the worker has {count} connections")
         return self.sockets
 
     def wait_end(self) -> None:
-        wait_until(lambda: self._receive() >= 0 and self.ended, SECONDS, "the answer to DRAIN")
+        wait_until(lambda: self._receive() >= 0 and self.ended, SECONDS, "the acceptor answers DRAIN")
 
     def settle(self) -> int:
-        """How many it has after everything sent so far has come."""
+        """The number of connections, after all messages sent so far have arrived."""
         self.link.send(handoff.DRAIN)
         self.wait_end()
         return len(self.sockets)
 
     def _receive(self) -> int:
-        """Take in what comes; how many connections there are."""
+        """Receive pending messages; returns the number of connections."""
         if not readable(self.link, 0.05):
             return len(self.sockets)
         messages = self.link.receive()
@@ -170,7 +170,7 @@ def test_limit_by_address(acceptor: Acceptor) -> None:
     worker.collect(1)
     for _ in range(20):
         assert acceptor.client().recv(1) == b""
-    assert 1 <= acceptor.standin.text.count("max.connections.per.ip reached") <= 2, "a line a minute"
+    assert 1 <= acceptor.standin.text.count("max.connections.per.ip reached") <= 2, "one line each minute"
     acceptor.client(source="127.0.0.2"), acceptor.client(source="127.0.0.2")
     worker.collect(3)
     worker.link.send(handoff.closed("PLAINTEXT", "127.0.0.1"))
@@ -179,7 +179,7 @@ def test_limit_by_address(acceptor: Acceptor) -> None:
 
 
 def test_connection_lost_on_its_way_back_is_not_counted(acceptor: Acceptor) -> None:
-    """This process had no descriptor free for it, so it is closed."""
+    """The process has no free descriptor for the connection, so it is closed."""
     acceptor.start("max.connections.per.ip=1")
     worker = acceptor.worker(0)
     acceptor.client()
@@ -198,13 +198,13 @@ def test_limit_of_all(acceptor: Acceptor) -> None:
         acceptor.client()
     worker.collect(2)
     wait_until(lambda: acceptor.standin.processes()["acceptor"]["connections"] == 2, SECONDS)
-    assert len(worker.sockets) == 2  # the third waits in the backlog
+    assert len(worker.sockets) == 2  # the third connection waits in the backlog
     worker.link.send(handoff.closed("PLAINTEXT", "127.0.0.1"))
     worker.collect(3)
 
 
 def test_limit_of_one_listener(acceptor: Acceptor) -> None:
-    """Its clients wait, those of the other listener do not."""
+    """Its clients wait, clients of the other listener do not."""
     acceptor.start(
         "listeners=PLAINTEXT://127.0.0.1:0,B://127.0.0.1:0",
         "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
@@ -225,7 +225,7 @@ def test_connections_survive_the_acceptor(acceptor: Acceptor) -> None:
     client = acceptor.client()
     _, sock = worker.collect(1)[0]
     killed = _kill(acceptor.standin)
-    during = acceptor.client()  # no process accepts now; the socket is the supervisor's
+    during = acceptor.client()  # no process accepts now; the supervisor keeps the socket open
     wait_until(lambda: _acceptor_pid(acceptor.standin) not in (0, killed), SECONDS)
     wait_until(lambda: acceptor.standin.processes()["acceptor"]["state"] == "running", SECONDS)
     again = acceptor.worker(0)
@@ -237,11 +237,11 @@ def test_connections_survive_the_acceptor(acceptor: Acceptor) -> None:
     again.sockets[0][1].setblocking(True)
     again.sockets[0][1].sendall(b"b")
     assert during.recv(1) == b"b"
-    assert acceptor.client().recv(1) == b""  # the old connection counts for the limit
+    assert acceptor.client().recv(1) == b""  # the old connection counts towards the limit
 
 
 def test_out_of_descriptors(acceptor: Acceptor) -> None:
-    """It waits and goes on; nothing is lost and nothing spins."""
+    """The acceptor waits and continues; no connection is lost and no loop spins."""
     import resource
 
     acceptor.start()
@@ -274,16 +274,16 @@ def _kill(standin: Standin) -> int:
 
 
 def test_workers_before_clients(acceptor: Acceptor) -> None:
-    """A worker that came while the acceptor did not run is known before the clients that came then are given."""
+    """The restarted acceptor must know a worker that registered in between before it passes clients on."""
     acceptor.start()
     one = acceptor.worker(0)
     clients = [acceptor.client()]
     one.collect(1)
     pid: int = acceptor.standin.processes()["acceptor"]["pid"]
     held = psutil.Process(pid)
-    wait_until(lambda: held.status() == psutil.STATUS_SLEEPING, SECONDS, "no more to accept")
+    wait_until(lambda: held.status() == psutil.STATUS_SLEEPING, SECONDS, "the acceptor waits for connections")
     held.suspend()
-    wait_until(lambda: held.status() == psutil.STATUS_STOPPED, SECONDS, "stopped")
+    wait_until(lambda: held.status() == psutil.STATUS_STOPPED, SECONDS, "the acceptor is stopped")
     two = acceptor.worker(1)
     clients += [acceptor.client() for _ in range(3)]
     held.resume()

@@ -1,4 +1,4 @@
-"""Connections that are kept for their throttle time."""
+"""Connections that stay open for their throttle time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carrying out a take-over: any death in between, missing log directories."""
+"""Adoption of log directories: deaths between any two steps, missing log directories."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Death(Exception):
 
 
 class Mortal(EmbeddedTree):
-    """Dies instead of the write number `writes`."""
+    """Dies before write number `writes`."""
 
     writes = -1
 
@@ -47,7 +47,7 @@ class Mortal(EmbeddedTree):
 
 
 def filled(log_dir: Path) -> None:
-    """What every kind of step is for."""
+    """Fill a log directory so that every kind of step is needed."""
     for name, topic_id in (("known-0", A), ("other-0", B), ("gone-0", C), ("gone-1", C)):
         partition(log_dir, name, topic_id)
     broker_config = [kraft.config(kraft.BROKER_TYPE, "", "log.retention.ms", "-1")]
@@ -58,7 +58,7 @@ def start(
     log_dir: Path, run_dir: Path, writes: int = -1, failed: tuple[int, ...] = (), second: Path | None = None,
     then: Callable[[ClusterState, PartitionDirs], None] = lambda state, dirs: None,
 ) -> ClusterState:  # fmt: skip
-    """The controller's first steps, and `then`. The second log directory is there when it is given or failed."""
+    """Run the controller's first steps, and `then`. The second log directory is present if given, or failed."""
     tree = Mortal(log_dir / "tree.db")
     try:
         state = ClusterState(tree, 0)
@@ -116,7 +116,7 @@ def test_tree_without_the_adoption_note_is_not_new(tmp_path: Path) -> None:
 
 
 def test_a_missing_log_directory_stops_the_take_over(tmp_path: Path) -> None:
-    """Its partitions would begin empty, and the directory would never be read again."""
+    """Otherwise its partitions would start empty, and the directory would never be read again."""
     filled(tmp_path / "data")
     with pytest.raises(BootError, match="missing cannot be used"):
         start(tmp_path / "data", tmp_path, failed=(1,))
@@ -131,7 +131,7 @@ def test_logs_in_a_log_directory_that_was_missing_at_first(tmp_path: Path) -> No
 
 
 def make_own(run_dir: Path) -> Callable[[ClusterState, PartitionDirs], None]:
-    """The broker makes the topic `own`, with two partitions, as a client asks it to."""
+    """Let the broker create the topic `own` with two partitions, as on a client's request."""
 
     def make(state: ClusterState, dirs: PartitionDirs) -> None:
         shared = Shared.create(f"/odradek-test{secrets.token_hex(4)}-", 1, 4)
@@ -146,7 +146,7 @@ def make_own(run_dir: Path) -> Callable[[ClusterState, PartitionDirs], None]:
 
 
 def test_own_topics_made_beside_a_missing_log_directory(tmp_path: Path) -> None:
-    """They are not logs of another broker; and what comes back of their name does not replace their logs."""
+    """Own topics are no logs of another broker; a returning directory of the same name must not replace their logs."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     own = start(first, tmp_path, failed=(1,), second=second, then=make_own(tmp_path)).topics["own"]["id"]
@@ -158,7 +158,7 @@ def test_own_topics_made_beside_a_missing_log_directory(tmp_path: Path) -> None:
 
 
 def test_topics_of_the_tree_are_not_taken_over_again(tmp_path: Path) -> None:
-    """A tree may have both topics and the note: an earlier release kept it beside the broker's own topics."""
+    """A tree may have both topics and the note: an earlier release stored the note next to the broker's own topics."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
 
@@ -178,7 +178,7 @@ def test_topics_of_the_tree_are_not_taken_over_again(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_a_deleted_topic_is_not_taken_over(tmp_path: Path) -> None:
-    """The broker died in the deletion, between the tree and the disk, with a log directory missing since its start."""
+    """The broker died in the deletion, between the tree and the disk; a log directory was missing since its start."""
     (tmp_path / "data").mkdir()
 
     def make_and_delete(state: ClusterState, dirs: PartitionDirs) -> None:
@@ -202,7 +202,7 @@ def test_symbolic_link_of_a_stray_is_set_aside(tmp_path: Path) -> None:
 
 
 def test_a_partitions_directory_may_be_a_link(tmp_path: Path) -> None:
-    """People move partitions to other disks by hand, and Kafka follows such links."""
+    """Administrators move partitions to other disks by hand, and Kafka follows such links."""
     data, elsewhere, run_dir = tmp_path / "data", tmp_path / "elsewhere", tmp_path / "run"
     for path in (data, elsewhere, run_dir):
         path.mkdir()

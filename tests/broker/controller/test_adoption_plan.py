@@ -1,4 +1,4 @@
-"""What a take-over of log directories comes to: topics, configs, what is not known, what is put aside."""
+"""The plan of an adoption of log directories: topics, configs, unknown facts, directories set aside."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def partition(log_dir: Path, name: str, topic_id: bytes | None = None, epoch: in
 
 
 def metadata(log_dir: Path, *batches: Sequence[bytes], voters: Sequence[int] = (0,), certain: int = 0) -> Path:
-    """A metadata log; the first `certain` batches are also in a snapshot."""
+    """A metadata log; a snapshot also has the first `certain` batches."""
     directory = log_dir / "__cluster_metadata-0"
     parts, offset, ends = [kraft.leader_change(0, voters)], 1, [1]
     for values in batches:
@@ -60,7 +60,7 @@ def topic(found: AdoptionPlan, name: str) -> TopicAdoption:
 def made(
     name: str, topic_id: bytes, *configs: tuple[str, str], replicas: Sequence[Sequence[int]] = ((0,),)
 ) -> list[bytes]:
-    """The records that make a topic, as Kafka writes them into one batch."""
+    """The records that create a topic, as Kafka writes them in one batch."""
     overrides = [kraft.config(kraft.TOPIC_TYPE, name, *pair) for pair in configs]
     parts = [kraft.partition(topic_id, index, brokers, brokers) for index, brokers in enumerate(replicas)]
     return [kraft.topic(name, topic_id), *overrides, *parts]
@@ -100,7 +100,7 @@ def test_a_name_that_only_looks_like_a_partition_s(tmp_path: Path) -> None:
 
 
 def test_transaction_coordinators_continue_kafkas_epochs(tmp_path: Path) -> None:
-    """Its partitions would take no marker of Kafka's, whose epoch would be a former one."""
+    """With lower epochs, its partitions would refuse markers of the transaction coordinators."""
     partition(tmp_path, f"{TRANSACTIONS}-0", A, epoch=3)
     partition(tmp_path, f"{TRANSACTIONS}-2", A)
     assert topic(plan(tmp_path), TRANSACTIONS).epochs == {0: 3, 1: 0, 2: 0}
@@ -112,7 +112,7 @@ def test_metadata_log_has_topic_ids_partitions_and_configs(tmp_path: Path) -> No
     metadata(tmp_path / "two", made("t", A, *KEEP.items(), replicas=[[0], [0], [0]]), made("empty", B))
     found = plan(tmp_path / "one", tmp_path / "two")
     assert (topic(found, "t").partitions, topic(found, "t").configs, topic(found, "t").unknown) == (3, KEEP, "")
-    assert topic(found, "t").epochs == {0: 5, 1: 5, 2: 5}, "above the leader epoch that Kafka had"
+    assert topic(found, "t").epochs == {0: 5, 1: 5, 2: 5}, "the epoch must be above Kafka's leader epoch"
     assert (topic(found, "empty").id, topic(found, "empty").found) == (B, {})
 
 
@@ -125,7 +125,7 @@ def test_metadata_log_dir(tmp_path: Path) -> None:
 
 
 def test_one_broker_of_several(tmp_path: Path) -> None:
-    """Partitions of others are not made up, what may be behind is named, topics of others alone are left out."""
+    """The plan invents no partitions of other brokers, names those that may lack records, omits others' topics."""
     partition(tmp_path, "t-1", A)
     behind = [kraft.partition_change(A, 1, isr=[3])]
     metadata(tmp_path, made("t", A, replicas=[[1, 3], [2, 3], [3, 1]]), made("others", B, replicas=[[1]]), behind)
@@ -162,7 +162,7 @@ def test_a_topic_that_is_deleted_and_one_that_is_not_mentioned(tmp_path: Path) -
     found = plan(tmp_path)
     assert found.strays == {("gone", 0): (gone, "its topic is deleted")}
     assert [one.name for one in found.topics] == ["later"]
-    assert topic(found, "later").configs[MARK] == "true", "the log may end before the topic was made"
+    assert topic(found, "later").configs[MARK] == "true", "the log may end before the topic's creation"
 
 
 def test_unsupported_configs_are_reported(tmp_path: Path) -> None:
@@ -188,13 +188,13 @@ def test_with_several_voters_the_last_changes_may_not_be_committed(
     change = [kraft.config(kraft.TOPIC_TYPE, "t", "retention.ms", "1000")]
     metadata(tmp_path, made("t", A), change, made("new", B, *KEEP.items()), voters=voters, certain=certain)
     found = plan(tmp_path)
-    assert topic(found, "new").configs == KEEP, "its directory proves that the topic is committed, with its configs"
+    assert topic(found, "new").configs == KEEP, "the topic's directory proves that its creation is committed"
     assert (topic(found, "t").unknown == "") == known
     assert topic(found, "t").configs == ({"retention.ms": "1000"} if known else UNKNOWN_RETENTION)
 
 
 def test_dynamic_broker_configs(tmp_path: Path) -> None:
-    """The cluster's and this broker's, without secrets; what is not certain of them leaves topics unknown."""
+    """Configs of the cluster and of this broker, without secrets; uncertain ones leave the retention unknown."""
     for name in ("t-0", "own-0"):
         partition(tmp_path, name)
     given = [
@@ -233,7 +233,7 @@ def test_a_migration_from_zookeeper_that_has_not_ended(tmp_path: Path) -> None:
 
 
 def test_records_of_a_newer_kafka_leave_retention_unknown(tmp_path: Path) -> None:
-    """They may say how long records stay. What else the log says counts."""
+    """Such records may change retention. Other facts of the log count."""
     partition(tmp_path, "t-0", A)
     metadata(tmp_path, made("t", A, ("retention.ms", "1000"), ("min.insync.replicas", "2")), [kraft.UNKNOWN])
     found = topic(plan(tmp_path), "t")
@@ -281,7 +281,7 @@ def test_topics_with_default_retention_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_metadata_log_from_before_an_odradek_served_the_directories(tmp_path: Path) -> None:
-    """Its own metadata is lost: configs may have been changed since, and topics made again."""
+    """The metadata of that time is lost: configs may have changed since, and topics may have been recreated."""
     partition(tmp_path, "t-0", B)
     metadata(tmp_path, made("t", A, ("retention.ms", "1000")))
     boot_id.record_boot(tmp_path)

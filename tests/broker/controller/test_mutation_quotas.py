@@ -1,4 +1,4 @@
-"""Token buckets of controller mutation quotas, by the quotas of a snapshot."""
+"""Token buckets of controller mutation quotas, from the quotas of a snapshot."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def _snapshot(rate: float | None, path: str = PATH) -> Snapshot:
 
 
 def test_a_strict_quota_refuses_and_an_old_one_throttles(clock: list[float]) -> None:
-    """Two samples of a second: a bucket of two tokens at one a second."""
+    """Two samples of a second make a bucket of two tokens, refilled at one per second."""
     quotas, snapshot = MutationQuotas(Window(2, 1000)), _snapshot(1)
     first = quotas.of(snapshot, CREATE, STRICT, "alice", "c")
     assert first.accept(5)  # overdrawn by three
-    second = quotas.of(snapshot, CREATE, STRICT, "alice", "d")  # the user's clients share it
+    second = quotas.of(snapshot, CREATE, STRICT, "alice", "d")  # all clients of the user share the bucket
     assert not second.accept(1)
     assert second.throttle_ms() == 3000
     old = quotas.of(snapshot, CREATE, OLD, "alice", "c")

@@ -1,4 +1,4 @@
-"""Which connection of a coordinator is its newest; what its requests say, and what it makes of the answers."""
+"""The newest connection of each coordinator; contents of its requests, and the handling of responses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_brokers_and_other_clients_do_not_concern_each_other() -> None:
     assert newest.admits("odradek-coordinator/2/b/10")
     for client in (None, "", "broker-1-txn-marker-sender", "odradek-coordinator/1/b/x", "odradek-coordinator/1//-5"):
         assert newest.admits(client)
-    assert newest.admits("odradek-coordinator/1/c/10"), "its host has booted since"
+    assert newest.admits("odradek-coordinator/1/c/10"), "the counter restarts after a boot of the host"
     assert not newest.admits("odradek-coordinator/1/c/9")
 
 

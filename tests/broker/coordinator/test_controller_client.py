@@ -1,4 +1,4 @@
-"""What the coordinator asks of the controller, seen from the controller's end of the channel."""
+"""The coordinator's requests to the controller, seen from the controller's end of the channel."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def link(tmp_path: Path) -> Iterator[ControllerClient]:
 
 @pytest.fixture
 def controller(tmp_path: Path, link: ControllerClient) -> Iterator[Channel]:
-    """The other end."""
+    """The controller's end."""
     door = Listener(tmp_path / "controller.sock")
     assert link.connect()
     accepted = door.accept()
@@ -50,7 +50,7 @@ def test_brokers_are_looked_for_once_a_second_at_most(link: ControllerClient, co
     assert asked.api_key == internal.LOOK_FOR_BROKERS
     clock.now += unregistered_brokers._PAUSE_S
     link.look_for_brokers()
-    assert controller.receive() == [], "it has not answered yet"
+    assert controller.receive() == [], "a second request is sent before the response"
     controller.send(forward.encode_reply(asked.token, internal.encode({})))
     link.receive(lambda: None)
     link.look_for_brokers()

@@ -1,4 +1,4 @@
-"""What a state machine wants done and cannot be: it costs the one group or transactional id that it is for."""
+"""Effects that fail affect only the group or transactional id that they are for."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_ids_that_cannot_be_asked_for_are_asked_for_again(caplog: pytest.LogCapt
 
 
 def answer_of_init(world: TransactionWorld, name: str, do: Callable[[Any], None]) -> InitResult:
-    """What a producer is answered while effects are carried out by `do`."""
+    """The response to a producer while `do` carries out effects."""
     world.transactions.init_producer_id(Producer(name, -1, -1), 60_000, name, world.now)
     settle(world.transactions, do, world.writer, world.log, world.now)  # type: ignore[arg-type]  # a test double
     (answer,) = world.answers.pop(name)

@@ -1,4 +1,4 @@
-"""The groups' part of the coordinator over a real log, while the leadership of its partition comes and goes."""
+"""The group coordinator over a real log, while the leadership of its partition changes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TIMEOUT_MS = 5_000
 
 
 class Place:
-    """One partition of `__consumer_offsets`: what the controller process does to its slot, and the coordinator."""
+    """One partition of `__consumer_offsets`: the controller's writes to its slot, and the coordinator."""
 
     def __init__(self, folder: Path) -> None:
         self.config = configuration.resolve({"log.dirs": str(folder / "data"), "broker.id": str(OWN)})
@@ -71,7 +71,7 @@ class Place:
         return found
 
     def publish(self, leader: int, there: bool = True, others: tuple[str, ...] = (), topic_id: str = "02") -> None:
-        """Tell the coordinator of new metadata; `others`: topics of clients that there are."""
+        """Send new metadata to the coordinator; `others`: existing topics of clients."""
         topic = {"id": "01" * 16, "internal": True, "config": {}, "partitions": [[0, 1, leader, 0, [0, 1], [0, 1], 0]]}
         version, before = self.shared.metadata.version + 1, self.catalog.snapshot
         topics = {name: {**topic, "id": topic_id * 16, "internal": False} for name in others}
@@ -90,7 +90,7 @@ class Place:
             leader_or_follower.become_follower(self.partition, values, epoch)
 
     def write(self, offset: int, group: str = "g") -> None:
-        """Another coordinator's commit, which has come by replication."""
+        """A commit of another coordinator that arrives by replication."""
         self.write_record(offset_key(group, *TP), offset_value(value(offset)))
 
     def write_record(self, key: bytes, content: bytes) -> None:
@@ -99,7 +99,7 @@ class Place:
             append(self.partition, values, [Batch(memoryview(batch), 1, self.now.wall_ms)], self.now.wall_ms)
 
     def begin(self, epoch: int = 1, **options: Any) -> None:
-        """Lead from `epoch` on, and all of it loaded."""
+        """Lead from `epoch` on, with everything loaded."""
         self.publish(-1)
         self.lead(epoch, **options)
         self.publish(OWN)
@@ -118,7 +118,7 @@ class Place:
         self.turn()
 
     def codes(self) -> list[Error]:
-        """The outcomes of commits so far."""
+        """The results of commits so far."""
         found = [answer[TP] for answer in self.answers]
         self.answers.clear()
         return found
@@ -152,7 +152,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def test_led_partitions_are_loaded_and_lost_ones_not_served(place: Place) -> None:
     place.publish(OTHER)
     assert place.committed() is Error.NOT_COORDINATOR
-    place.publish(OWN)  # but the slot does not say so yet
+    place.publish(OWN)  # but the slot does not have the leadership yet
     assert place.committed() is Error.COORDINATOR_LOAD_IN_PROGRESS
     place.lead(1)
     place.turn()
@@ -171,7 +171,7 @@ def test_partition_lost_and_regained_between_snapshots_is_reloaded(place: Place)
     place.lead(3)
     place.write(7)
     end = place.end()
-    place.commit(6)  # by what was known before
+    place.commit(6)  # with the former metadata
     assert (place.codes(), place.end()) == ([Error.NONE, Error.NOT_COORDINATOR], end)
     place.publish(OWN)
     assert place.committed() == 7
@@ -224,7 +224,7 @@ def test_too_few_in_sync(place: Place) -> None:
     place.commit(5)
     place.partition.slot.update(isr_count=1, hw_quorum=1, hw=1)
     place.turn()
-    assert place.codes() == [Error.COORDINATOR_NOT_AVAILABLE]  # they were enough when it was written
+    assert place.codes() == [Error.COORDINATOR_NOT_AVAILABLE]  # the ISR was large enough at the write
     place.commit(6)
     assert (place.codes(), place.end()) == ([Error.COORDINATOR_NOT_AVAILABLE], 1)
 
@@ -235,7 +235,7 @@ def test_leadership_that_is_lost_while_a_commit_waits(place: Place, again: bool)
     place.commit(5)
     place.follow(2)
     if again:
-        place.lead(3)  # alone: the high watermark passes it, which says nothing to who waited
+        place.lead(3)  # the high watermark passes the commit, but waiting clients must get an error
         assert place.partition.state().hw == 1
     place.publish(OWN if again else OTHER)
     assert place.codes() == [Error.NOT_COORDINATOR]
@@ -277,7 +277,7 @@ def test_failed_topic_creation_is_logged_once(place: Place, caplog: pytest.LogCa
 
 
 def test_a_commit_that_is_synced_while_its_log_is_truncated(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes instead of it at its offset was not there when the fsync began."""
+    """The record that replaces the commit at its offset did not exist when the fsync began."""
     place.begin()
     partition = place.partition
     partition.config = replace(partition.config, flush_messages=1)
@@ -299,7 +299,7 @@ def test_a_commit_that_is_synced_while_its_log_is_truncated(place: Place, monkey
 
 
 def overflowing(group: str) -> tuple[bytes, bytes]:
-    """A generation that has none after it: the next one cannot be written. Nothing else makes the machine fail."""
+    """A group in its last generation: the next one cannot be written. No other input makes the state machine fail."""
     return group_key(group), group_value(GroupValue("consumer", 2**31 - 1, None, None, -1, ()))
 
 
@@ -324,7 +324,7 @@ def test_a_group_with_a_fault_is_read_again_and_the_others_go_on(
     assert good is not None and good.generation == 1
     joining(place, "bad")
     place.answers.clear()
-    place.turn(3_000)  # the rebalance is through, and its generation is none
+    place.turn(3_000)  # the rebalance ends with an invalid generation
     place.groups.sync(Sync("bad", 2**31, leader_of(place, "bad"), assignments={}), "a token", place.now)
     place.turn()
     said = [answer.error for answer in place.answers]
@@ -351,7 +351,7 @@ def leader_of(place: Place, name: str) -> str:
 def test_an_effect_that_fails_costs_its_group_alone(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """That group is read again after a pause; effects behind it in the same turn are carried out."""
+    """The failed group is reloaded after a pause; later effects of the same turn are carried out."""
     place.begin()
     for offset, name in enumerate(("bad", "worse", "good")):
         place.commit(offset, name)
@@ -377,7 +377,7 @@ def test_an_effect_that_fails_costs_its_group_alone(
 
 
 def test_reset_group_is_read_after_its_pending_commits(place: Place, tmp_path: Path) -> None:
-    """A commit that waits for the partition's lock is in the log before the group is read."""
+    """A commit that waits for the partition lock is written before the group is reloaded."""
     place.begin(isr=(OWN, OTHER))
     others = PartitionLocks(tmp_path / "run" / "partition.lock")
     assert others.try_lock(0)
@@ -388,14 +388,14 @@ def test_reset_group_is_read_after_its_pending_commits(place: Place, tmp_path: P
     others.unlock(0)
     others.close()
     place.turn()
-    assert (place.end(), place.committed()) == (1, Error.COORDINATOR_LOAD_IN_PROGRESS)  # the other replica lacks it
+    assert (place.end(), place.committed()) == (1, Error.COORDINATOR_LOAD_IN_PROGRESS)  # not replicated yet
     place.partition.slot.update(hw=1)
     place.turn()
     assert (place.codes(), place.committed()) == ([Error.NONE], 5)
 
 
 def test_a_marker_waits_for_the_offsets_of_its_producer_alone(place: Place) -> None:
-    """Other clients commit without a break, so that some offset always waits for the high watermark."""
+    """Other clients commit all the time, so some offset always waits for the high watermark."""
     place.begin(isr=(OWN, OTHER))
     links = TxnMarkerChannels(place.config, lambda *_: None)
     writer = MarkerWriter(place.catalog, place.groups, place.coordinator.holds_markers, links, lambda *_: None)
@@ -404,7 +404,7 @@ def test_a_marker_waits_for_the_offsets_of_its_producer_alone(place: Place) -> N
     place.turn()
     writer.add(TxnMarkerEntry(5, 0, 1, True, frozenset({(OFFSETS, 0)})), done.append, lambda: None, 0, place.now)
     writer.write(place.now)
-    assert place.end() == 1, "the offsets that it is to commit wait themselves"
+    assert place.end() == 1, "the transaction's own offsets are still pending"
     for step in range(20):
         place.commit(step, "other")
         place.partition.slot.update(hw=place.end() - 1)
@@ -453,12 +453,12 @@ def test_offsets_of_topics_that_were_deleted_while_the_partition_was_loaded(plac
     end = place.end()
     place.follow(3)
     place.lead(4)
-    place.publish(OWN)  # the tombstones are in the log
+    place.publish(OWN)  # the log has the tombstones
     assert (end, place.committed(), place.committed("other")) == (4, -1, -1)
 
 
 def many_that_lose_a_topic(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Groups, of which a turn takes one; the topic is gone and the first turn was."""
+    """Groups of which a turn handles one; their topic is deleted and the first turn is over."""
     names = ["a", "b", "c", "d"]
     place.begin()
     place.publish(OWN, others=("t",))
@@ -492,7 +492,7 @@ def test_offsets_committed_after_a_topic_is_created_again_are_kept(
 
 
 def test_a_topic_whose_id_is_not_known_for_a_while_was_not_deleted(place: Place) -> None:
-    """Tools of ZooKeeper's time write a topic's node without its id; the elected controller puts it in again."""
+    """Old tools create a topic's node in ZooKeeper without its id; the elected controller adds the id again."""
     place.begin()
     place.publish(OWN, others=("t",))
     place.commit(5)
@@ -536,7 +536,7 @@ def test_a_segment_that_is_missing_is_named_and_costs_no_time(place: Place, capl
     steps = []
     while place.coordinator.topic.is_loading:
         steps.append(place.coordinator.topic.step(place.now))
-        time.sleep(0.005)  # as the coordinator does after a step that did nothing
+        time.sleep(0.005)  # the coordinator also sleeps after a step without work
     assert not any(steps[:-1])
     assert place.committed() is Error.COORDINATOR_NOT_AVAILABLE
     (said,) = [record.message for record in caplog.records if record.levelno >= logging.ERROR]

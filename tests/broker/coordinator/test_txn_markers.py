@@ -1,4 +1,4 @@
-"""Markers for partitions that this broker leads, that another leads, without a leader, and with changing leaders."""
+"""Transaction markers for partitions with a local leader, a remote leader, no leader, and changing leaders."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ HOUR_MS = 3_600_000
 
 
 class PlayedBroker:
-    """Answers WriteTxnMarkers with what `answer` says of each: (producer id, coordinator epoch, partition) → code."""
+    """Answers WriteTxnMarkers by `answer`: (producer id, coordinator epoch, partition) → error code."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int, tuple[str, int]]] = []
@@ -70,7 +70,7 @@ class PlayedBroker:
                     pass
 
     def _one(self, sock: socket.socket) -> bool:
-        """Whether the connection goes on: an answer of None closes it."""
+        """Whether the connection stays open: an answer of None closes it."""
         head = sock.recv(4, socket.MSG_WAITALL)
         if len(head) < 4:
             return False
@@ -111,7 +111,7 @@ class PlayedBroker:
 
 
 class Place:
-    """A broker with topic `t` of two partitions, and its marker writer in a loop."""
+    """A broker with topic `t` of two partitions, and its marker writer in an event loop."""
 
     def __init__(self, folder: Path, other: PlayedBroker) -> None:
         data, run_dir = folder / "data", folder / "run"
@@ -143,7 +143,7 @@ class Place:
         self._ready[fd] = ready
 
     def publish(self, *leaders: int, port: int | None = None) -> None:
-        """New metadata: who leads each partition, and where the other broker is."""
+        """Publish new metadata: the leaders of the partitions, and the address of the other broker."""
         rows = [[index, index + 1, leader, 0, [0, 1], [0, 1], 0] for index, leader in enumerate(leaders)]
         topic = {"id": "01" * 16, "internal": False, "config": {}, "partitions": rows}
         endpoint = ["127.0.0.1", self.other.address[1] if port is None else port]
@@ -192,7 +192,7 @@ class Place:
             self.turn()
             return len(self.done) >= count
 
-        wait_until(enough, 60, "the markers")
+        wait_until(enough, 60, "the markers are written")
         return self.done
 
     def close(self) -> None:
@@ -236,7 +236,7 @@ def test_a_marker_here_is_done_when_all_have_it(place: Place) -> None:
 
 
 def test_failure_of_one_marker_does_not_affect_others(place: Place) -> None:
-    """A producer id that no record has room for is not to be had otherwise."""
+    """The memory has no room for a new producer id."""
     place.publish(OWN, OWN)
     place.lead(0, 1)
     place.lead(1, 1)
@@ -263,7 +263,7 @@ def test_marker_follows_the_leader(place: Place, other: PlayedBroker) -> None:
     other.answer = lambda *marker: Error.NOT_LEADER_OR_FOLLOWER
     place.publish(OTHER, -1)
     place.add(HERE, THERE)
-    wait_until(lambda: place.turn() or other.asked, 10, "the first attempt")
+    wait_until(lambda: place.turn() or other.asked, 10, "the first attempt is sent")
     place.lead(0, 2)
     other.answer = lambda *marker: 0
     place.publish(OWN, OTHER)
@@ -288,7 +288,7 @@ def test_leadership_lost_before_all_have_it(place: Place, other: PlayedBroker) -
     place.add(HERE)
     place.add(HERE, source=NO_SOURCE)
     place.follow(0, 2)
-    place.lead(0, 3)  # alone: the high watermark passes it, which says nothing to who waited
+    place.lead(0, 3)  # the high watermark passes the marker, but the waiting coordinator must retry
     place.turn()
     assert place.done == [{HERE: Error.NOT_LEADER_OR_FOLLOWER}]
     assert place.await_done(2)[1] == {HERE: Error.NONE}
@@ -308,12 +308,12 @@ def test_request_of_another_broker_is_answered_in_time(place: Place, monkeypatch
 
 
 def test_repeated_request_of_another_broker_writes_once(place: Place) -> None:
-    """The first request could not be carried out yet; late, it would end the producer's next transaction."""
+    """The first request is still pending; written late, its marker would end the producer's next transaction."""
     place.publish(OWN, OTHER)
     place.lead(0, 1)
-    locks = PartitionLocks(place.run_dir / "partition.lock")  # another process's
+    locks = PartitionLocks(place.run_dir / "partition.lock")  # the lock of another process
     try:
-        wait_until(lambda: locks.try_lock(place.partition(0).slot.number), 10, "the lock")
+        wait_until(lambda: locks.try_lock(place.partition(0).slot.number), 10, "the lock is taken")
         place.add(HERE, source=NO_SOURCE)
         place.add(HERE, source=NO_SOURCE)
     finally:
@@ -324,7 +324,7 @@ def test_repeated_request_of_another_broker_writes_once(place: Place) -> None:
 
 
 def test_ten_times_the_markers_of_one_producer_take_ten_times_as_long(place: Place) -> None:
-    """One request may have 21,000 of them, each in a partition of its own."""
+    """One request may have 21,000 markers, each for another partition."""
 
     def add(count: int) -> None:
         for number in range(count):
@@ -337,7 +337,7 @@ def test_ten_times_the_markers_of_one_producer_take_ten_times_as_long(place: Pla
 
 
 def test_waiting_markers_cost_little_in_each_turn(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands may, while a partition has no leader: groups have their turns between."""
+    """Thousands of markers may wait for a leader: groups must get their turns in between."""
     monkeypatch.setattr(txn_markers, "SLICE_S", 60.0)
     place.publish(-1, -1)
     now, count = place.now(), 500
@@ -349,7 +349,7 @@ def test_waiting_markers_cost_little_in_each_turn(place: Place, monkeypatch: pyt
 
 
 def test_many_are_written_in_slices(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand in one request must not hold up the groups; nor must a job those behind it."""
+    """Ten thousand markers in one request must not delay groups, nor must one job delay later ones."""
     place.publish(OWN, OWN)
     for index in (0, 1):
         place.lead(index, 1)
@@ -363,12 +363,12 @@ def test_many_are_written_in_slices(place: Place, monkeypatch: pytest.MonkeyPatc
 
 
 def test_reloaded_transaction_writes_each_marker_once(place: Place) -> None:
-    """Its id was reset while the markers were on their way; twice, one may end the producer's next transaction."""
+    """The id was reset while its markers were pending; written twice, one may end the producer's next transaction."""
     place.publish(OWN, OTHER)
     place.lead(0, 1)
-    locks = PartitionLocks(place.run_dir / "partition.lock")  # another process's
+    locks = PartitionLocks(place.run_dir / "partition.lock")  # the lock of another process
     try:
-        wait_until(lambda: locks.try_lock(place.partition(0).slot.number), 10, "the lock")
+        wait_until(lambda: locks.try_lock(place.partition(0).slot.number), 10, "the lock is taken")
         place.add(HERE)
         place.add(HERE, producer=6)
         place.add(HERE)
@@ -386,15 +386,15 @@ def test_too_few_in_sync(place: Place) -> None:
     place.add(HERE)
     assert (place.done, place.end(0)) == ([{HERE: Error.NOT_ENOUGH_REPLICAS}], 0)
     place.partition(0).slot.update(isr_count=2)
-    wait_until(lambda: place.turn() or place.end(0) == 1, 10, "the marker")
-    assert len(place.done) == 1, "one replica alone has it"
+    wait_until(lambda: place.turn() or place.end(0) == 1, 10, "the marker is written")
+    assert len(place.done) == 1, "only one replica has the marker"
     place.partition(0).slot.update(hw_quorum=2)
     assert place.await_done(2)[1] == {HERE: Error.NONE}
     assert place.end(0) == 1
 
 
 def test_too_few_in_sync_when_another_asked_for_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were enough as it was written, and are not when the high watermark has passed it."""
+    """The ISR is large enough at the write, and too small when the high watermark passes the marker."""
     monkeypatch.setattr(txn_markers, "FOREIGN_MS", 100)
     place.publish(OWN, OWN)
     place.lead(0, 1, isr=(OWN, OTHER))
@@ -407,7 +407,7 @@ def test_too_few_in_sync_when_another_asked_for_it(place: Place, monkeypatch: py
 def test_a_former_coordinator_is_fenced(place: Place, other: PlayedBroker) -> None:
     place.publish(OWN, OTHER)
     place.lead(0, 1)
-    with place.partition(0).locked() as values:  # its producer is known
+    with place.partition(0).locked() as values:  # the partition knows the producer
         data = _transactional(5)
         append(place.partition(0), values, [Batch(memoryview(data), 1, now_ms(), 5, 0, 0)], now_ms())
     place.add(HERE, epoch=4)
@@ -415,12 +415,12 @@ def test_a_former_coordinator_is_fenced(place: Place, other: PlayedBroker) -> No
     assert place.await_done(2) == [{HERE: Error.NONE}, {HERE: Error.TRANSACTION_COORDINATOR_FENCED}]
     other.answer = lambda *marker: Error.TRANSACTION_COORDINATOR_FENCED
     place.add(HERE, THERE, epoch=3)
-    wait_until(lambda: place.turn() or place.writer.poll_timeout(place.now()) is None, 10, "the fenced one to give up")
+    wait_until(lambda: place.turn() or place.writer.poll_timeout(place.now()) is None, 10, "it gives up")
     assert (len(place.done), place.end(0)) == (2, 2)
 
 
 def test_fenced_coordinator_writes_no_further_marker(place: Place) -> None:
-    """In which order its partitions come is chance, but the same for both: one meets the refusal first."""
+    """The order of its partitions is random, but the same for both: one of them gets the refusal first."""
     place.publish(OWN, OWN)
     for index, producer in enumerate((5, 6)):
         place.lead(index, 1)
@@ -440,12 +440,12 @@ def test_a_marker_waits_while_a_later_epoch_has_a_transaction_open(place: Place)
     place.publish(OWN, OTHER)
     place.lead(0, 1)
     partition = place.partition(0)
-    with partition.locked() as values:  # as clients can without verification
+    with partition.locked() as values:  # clients can do so without verification
         batch = Batch(memoryview(_transactional(5, epoch=1)), 1, now_ms(), 5, 1, 0)
         batch.transactional = True
         append(partition, values, [batch], now_ms())
     place.add(HERE, source=NO_SOURCE)
-    assert place.done == [{HERE: Error.INVALID_PRODUCER_EPOCH}], "as Kafka answers another coordinator"
+    assert place.done == [{HERE: Error.INVALID_PRODUCER_EPOCH}], "Kafka answers another coordinator in the same way"
     place.add(HERE)
     assert (len(place.done), partition.state().unstable) == (1, 0)
     assert not control_batch.write_marker(partition, 5, 1, 3, False, now_ms())
@@ -454,7 +454,7 @@ def test_a_marker_waits_while_a_later_epoch_has_a_transaction_open(place: Place)
 
 
 def test_a_marker_that_another_refuses_is_not_done(place: Place, other: PlayedBroker) -> None:
-    """A Kafka broker does not say whether the later epoch has a transaction open."""
+    """A Kafka broker does not report whether the later epoch has an open transaction."""
     left = [Error.INVALID_PRODUCER_EPOCH] * 2
     other.answer = lambda *marker: left.pop() if left else 0
     place.publish(OTHER, OTHER)
@@ -468,7 +468,7 @@ def test_forgotten_marker_is_not_retried(place: Place, other: PlayedBroker) -> N
     place.publish(OTHER, OTHER)
     place.add(THERE)
     place.add(THERE, source=SOURCE + 1, producer=6)
-    wait_until(lambda: place.turn() or len(other.asked) >= 2, 10, "both")
+    wait_until(lambda: place.turn() or len(other.asked) >= 2, 10, "both markers are requested")
     place.writer.forget(SOURCE)
     other.answer = lambda *marker: 0
     assert place.await_done() == [{THERE: Error.NONE}]
@@ -477,7 +477,7 @@ def test_forgotten_marker_is_not_retried(place: Place, other: PlayedBroker) -> N
 
 
 def test_deleted_partition_needs_no_marker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once it has been away for METADATA_LAG_MS: the metadata may only not have told of it yet."""
+    """After METADATA_LAG_MS without the partition: before, the metadata may only be stale."""
     monkeypatch.setattr(txn_markers, "METADATA_LAG_MS", HOUR_MS)
     monkeypatch.setattr(connection, "_now_ms", lambda: place.now().steady_ms)
     place.publish(OTHER, OTHER)

@@ -19,7 +19,7 @@ Metered = Callable[..., tuple[Broker, str]]
 
 @pytest.fixture
 def shared() -> Iterator[Shared]:
-    """The fixed regions of a broker that does not run."""
+    """The fixed regions of a broker that is not running."""
     prefix = f"/odradek-test{secrets.token_hex(4)}-"
     yield Shared.create(prefix, 7, 16)
     region.unlink_all(prefix)
@@ -27,7 +27,7 @@ def shared() -> Iterator[Shared]:
 
 @pytest.fixture
 def metered(fresh_broker: Callable[..., Broker]) -> Metered:
-    """Starts a broker with an exporter; returns both, once the exporter answers."""
+    """Starts a broker with an exporter; returns both when the exporter answers."""
 
     def start(**overrides: object) -> tuple[Broker, str]:
         address = f"127.0.0.1:{free_port()}"

@@ -1,4 +1,4 @@
-"""Scrapes a broker's exporter as Prometheus does: by HTTP, and with Prometheus' own parsers."""
+"""Scrapes a broker's exporter as Prometheus does: over HTTP, with Prometheus' own parsers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def get(address: str, path: str, accept: str = "") -> bytes:
 
 
 def parsed(body: bytes, accept: str = "") -> Values:
-    """Each sample by its name and labels; a name with the same labels twice fails."""
+    """Each sample by its name and labels; fails if two samples have the same name and labels."""
     parse = openmetrics.text_string_to_metric_families if accept else text_string_to_metric_families
     samples = [sample for family in parse(body.decode()) for sample in family.samples]
     values = {(one.name, tuple(sorted(one.labels.items()))): one.value for one in samples}
-    assert len(values) == len(samples), "a sample twice"
+    assert len(values) == len(samples), "two samples have the same name and labels"
     return values
 
 

@@ -41,7 +41,7 @@ def _queries() -> list[str]:
 
 
 def _metrics(query: str) -> set[str]:
-    """The names that it selects; fails where it does not parse."""
+    """The metric names in a query; fails if the query does not parse."""
     return set(_selected(promql_parser.parse(query)))
 
 
@@ -70,7 +70,7 @@ def test_every_metric_exists(metered: Metered) -> None:
     lines = get(address, "/metrics").decode().splitlines()
     known |= {line.split()[2] for line in lines if line.startswith("# TYPE ")}
     asked = {name for query in _queries() for name in _metrics(query)}
-    assert len(asked) > 20 and asked - known == {"odradek_partition_log_bytes"} - known  # comes with the first sweep
+    assert len(asked) > 20 and asked - known == {"odradek_partition_log_bytes"} - known  # written by a sweep
 
 
 def test_every_alert_has_a_runbook() -> None:

@@ -1,4 +1,4 @@
-"""Which timestamp a record has, in batches of every kind."""
+"""The timestamp of a record in batches of every kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_log_append_time_is_that_of_the_batch() -> None:
 
 @pytest.mark.parametrize("offset", [3, 5, 7])
 def test_a_delete_horizon_is_no_timestamp(offset: int) -> None:
-    """Compaction writes it in place of the base timestamp."""
+    """Compaction writes a delete horizon in place of the base timestamp."""
     plain = batch_v2.build(RECORDS)
     head, body = batch_v2.header(plain), batch_v2.payload(plain)
     cleaned = slices.with_records(head, body, list(slices.slices(body, head)), horizon=10**12)

@@ -1,4 +1,4 @@
-"""Names of groups in a log that other programs have written."""
+"""Group names in a log that other programs have written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dashboards and alert rules for Apache Kafka show data: every metric that they ask for is there.
+"""Dashboards and alert rules for Apache Kafka show data: all metrics in their queries exist.
 
 The names are those in the queries of Grafana's dashboard 7589 (kafka_exporter), of Strimzi's dashboards for Kafka and
 for its exporter, and of Strimzi's alert rules for Kafka, as of November 2026.
@@ -62,7 +62,7 @@ MISSING = [
     "kafka_server_brokertopicmetrics_failedfetchrequests_total",
     "kafka_server_brokertopicmetrics_failedproducerequests_total",
 ]
-"""Nothing counts these yet; and brokertopicmetrics are those of the broker, not of its topics."""
+"""No counters exist for these; brokertopicmetrics are those of the broker, not of its topics."""
 
 
 @pytest.mark.parametrize(("vocabulary", "wanted"), [("kafka_exporter", KAFKA_EXPORTER), ("jmx", JMX)])
@@ -72,15 +72,15 @@ def test_every_metric_of_a_dashboard(metered: Metered, vocabulary: str, wanted: 
         producer.send("flights", b"x").get(30)
     settings = {"bootstrap_servers": broker.bootstrap, "auto_offset_reset": "earliest", "enable_auto_commit": False}
     consumer = KafkaConsumer("flights", group_id="g", **settings)
-    wait_until(lambda: consumer.poll(500), 30, "the record")
+    wait_until(lambda: consumer.poll(500), 30, "the record is consumed")
     consumer.commit()
 
     def missing() -> set[str]:
         return set(wanted) - {name for name, _ in scrape(address, vocabulary)}
 
     found: list[set[str]] = []
-    wait_until(lambda: found.append(missing()) or not found[-1], 30, fail=False)  # sizes come with the first sweep
+    wait_until(lambda: found.append(missing()) or not found[-1], 30, fail=False)  # sizes appear with the first sweep
     consumer.close()
     assert not found[-1]
     assert set(wanted) <= {name for name, _ in scrape(address, vocabulary, OPENMETRICS)}
-    assert not set(MISSING) & {name for name, _ in scrape(address, vocabulary)}, "there now: move it"
+    assert not set(MISSING) & {name for name, _ in scrape(address, vocabulary)}, "exists now: move it"

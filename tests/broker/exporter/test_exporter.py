@@ -1,4 +1,4 @@
-"""The exporter of a real broker: what it shows is what clients did, and it harms no one."""
+"""The exporter of a real broker: metrics equal the clients' activity, and the exporter disturbs no other process."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_metrics_show_client_activity(metered: Metered) -> None:
 
 
 def test_how_long_requests_take(metered: Metered) -> None:
-    """A fetch that waits for records waits remotely; what is counted outlives a worker."""
+    """The wait of a fetch for records counts as remote time; counts survive a worker."""
     broker, address = metered(odradek_workers=1)
     _create(broker, "flights", 1)
     for _ in range(20):
@@ -103,9 +103,9 @@ def test_how_long_requests_take(metered: Metered) -> None:
 
 
 def _await_produced(address: str, count: int) -> None:
-    """Wait until a worker has stored that it answered so many batches."""
+    """Wait until workers have counted this many produce responses."""
     name = ("odradek_request_seconds_count", (("api", "Produce"),))
-    wait_until(lambda: scrape(address).get(name) == count, 20, f"{count} batches")
+    wait_until(lambda: scrape(address).get(name) == count, 20, f"{count} batches are counted")
 
 
 def test_lag_is_that_of_consumer_groups(metered: Metered) -> None:
@@ -133,7 +133,7 @@ def test_lag_is_that_of_consumer_groups(metered: Metered) -> None:
 
 
 def _timestamp(broker: Broker, where: TopicPartition, offset: int) -> int:
-    """Of a record, as a consumer sees it; in ms since 1970."""
+    """The timestamp of a record, as a consumer sees it; in ms since 1970."""
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap)
     consumer.assign([where])
     consumer.seek(where, offset)
@@ -194,15 +194,15 @@ def test_ready_says_what_is_missing(metered: Metered) -> None:
     assert get(address, "/ready") == b"ready\n"
     (acceptor,) = broker.pids("acceptor")
     (supervisor,) = broker.pids("supervisor")
-    os.kill(supervisor, signal.SIGSTOP)  # or it starts another
+    os.kill(supervisor, signal.SIGSTOP)  # otherwise the supervisor would restart the exporter
     try:
         os.kill(acceptor, signal.SIGKILL)
-        assert wait_until(lambda: _refused(address, "/ready"), 10, "it is not ready") == (
+        assert wait_until(lambda: _refused(address, "/ready"), 10, "the exporter is not ready") == (
             503, "the acceptor does not run\n",
         )  # fmt: skip
     finally:
         os.kill(supervisor, signal.SIGCONT)
-    wait_until(lambda: _refused(address, "/ready") is None, 30, "it is ready again")
+    wait_until(lambda: _refused(address, "/ready") is None, 30, "the exporter is ready again")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_silent_peers_keep_no_scrape_out(exporter: str) -> None:
 
 
 def _refused(address: str, path: str) -> tuple[int, str] | None:
-    """Status and body of an answer that is not 200; None for 200."""
+    """Status and body of an HTTP error; None for 200."""
     try:
         get(address, path)
     except urllib.error.HTTPError as error:
@@ -253,7 +253,7 @@ def _refused(address: str, path: str) -> tuple[int, str] | None:
 
 @pytest.fixture(scope="module")
 def exporter(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The address of an exporter that several tests ask."""
+    """The address of an exporter that several tests share."""
     address = f"127.0.0.1:{free_port()}"
     running = Broker(tmp_path_factory.mktemp("exporter"), odradek_metrics_listener=address)
     try:
@@ -270,8 +270,8 @@ def test_address_in_use_is_logged_once_and_retried(fresh_broker: Callable[..., B
         broker = fresh_broker(odradek_metrics_listener=address)
         assert answers(broker.bootstrap)
         said = f"cannot serve metrics at odradek.metrics.listener={address}"
-        wait_until(lambda: said in broker.log, 20, "the exporter says so")
-        time.sleep(2.5)  # it tries again each second
+        wait_until(lambda: said in broker.log, 20, "the exporter logs the error")
+        time.sleep(2.5)  # the exporter retries each second
     await_exporter(address)
     assert broker.log.count(said) == 1
     assert of(scrape(address), "odradek_starts_total", process="exporter") == 1

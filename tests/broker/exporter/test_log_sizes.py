@@ -13,11 +13,11 @@ from odradek.broker.exporter.log_sizes import LogSizes
 
 def _swept(sizes: LogSizes) -> None:
     for _ in range(1000):
-        sizes.follow(-1)  # one directory a call
+        sizes.follow(-1)  # one directory in each call
 
 
 def test_each_partition_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all directories, with dashes in names; no index, no folder of anything else."""
+    """Partitions of all log directories, with dashes in names; index files and other folders do not count."""
     monkeypatch.setattr(log_sizes, "SWEEP_S", 0)
     rnd, wanted = random.Random(21), {}
     dirs = [tmp_path / "a", tmp_path / "b"]
@@ -36,7 +36,7 @@ def test_each_partition_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     sizes = LogSizes(lambda: [*dirs, tmp_path / "failed"])
     assert sizes.sizes is None
     sizes.follow(-1)
-    assert sizes.sizes is None, "not before the sweep is done"
+    assert sizes.sizes is None, "sizes are published before the sweep has ended"
     _swept(sizes)
     assert sizes.sizes == wanted
     (dirs[0] / "t-0.x-0" / f"{99:020}.log").write_bytes(bytes(5))

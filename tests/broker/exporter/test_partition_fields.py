@@ -1,4 +1,4 @@
-"""Fields of many slots in one read: the same as each slot's own, also while they are published."""
+"""Fields of many slots in one read equal each slot's own fields, also during updates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_fields_are_those_of_each_slot(shared: Shared) -> None:
     shared.slots.create(3 * CHUNK)
     numbers = _numbers(2 * CHUNK + 5, 3, CHUNK - 1, CHUNK, 0)
     for number in numbers.tolist():
-        for round_ in range(number % 3):  # both copies get their turn
+        for round_ in range(number % 3):  # both copies are used
             shared.slots[number].publish([1000 * number + round_ + field for field in range(len(FIELDS))])
     found = partition_fields.read(shared.slots, numbers)
     assert found.tolist() == [list(shared.slots[number].read()) for number in numbers.tolist()]
@@ -47,7 +47,7 @@ def test_rows_are_whole_while_slots_are_published(shared: Shared) -> None:
         for _ in range(2000):
             found = partition_fields.read(shared.slots, numbers)
             assert (found == found[:, :1]).all(), "a row mixes two states"
-            assert (found[:, 0] >= last).all(), "a row goes back"
+            assert (found[:, 0] >= last).all(), "a row returns to a former state"
             last = found[:, 0]
         assert last.min() > 0
     finally:

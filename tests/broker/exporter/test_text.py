@@ -1,4 +1,4 @@
-"""The text formats, as Prometheus' own parsers read them."""
+"""The text formats, read by Prometheus' own parsers."""
 
 from __future__ import annotations
 

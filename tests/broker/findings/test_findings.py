@@ -1,4 +1,4 @@
-"""Each finding: what it says, and of what facts."""
+"""Each finding: its facts and its text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `odradek status` finds wrong with real brokers."""
+"""Findings of `odradek status` with real brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which partitions have which fault, by their slots and the metadata."""
+"""Faults of partitions, derived from their slots and the metadata."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Partition:
 
 
 def faults(state: int, isr: list[int], *, leader: int = 1, min_isr: int = 1, slot_of: int = 7) -> dict[str, Affected]:
-    """Of t-0 with the replicas 1, 2 and 3."""
+    """The faults of t-0 with the replicas 1, 2 and 3."""
     row = [0, 7, leader, 1, [1, 2, 3], isr, 0, []]
     topic = {"id": "00" * 16, "internal": False, "config": {}, "partitions": [row]}
     values = SlotState(incarnation=slot_of, state=state, isr_count=len(isr), min_isr=min_isr)

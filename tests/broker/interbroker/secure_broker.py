@@ -1,4 +1,4 @@
-"""A broker behind TLS and SASL, with the server's side of security.sasl; it may fail in a step of the opening."""
+"""A broker behind TLS and SASL, with the server side of security.sasl; it can fail at any step of the connection."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ TLS, MECHANISM, CHALLENGE, ANSWER = "tls", "mechanism", "challenge", "answer"
 
 
 class Fault(NamedTuple):
-    """What happens in place of what the step should send."""
+    """The fault that replaces the step's response."""
 
     step: str
     kind: str  # silent, close, garbage, huge
 
     def happen(self, sock: socket.socket) -> None:
-        """Ends the connection, or keeps it in silence."""
+        """End the connection, or keep it open without a response."""
         if self.kind == "garbage":
             sock.sendall(b"\xff" * 1000)
         elif self.kind == "huge":
@@ -37,7 +37,7 @@ class Fault(NamedTuple):
 
 
 class SecureBroker:
-    """Answers each request with itself."""
+    """Echoes each request."""
 
     def __init__(
         self, tls: ssl.SSLContext | None, sasl: SaslListener | None, clock: Callable[[], int] | None = None
@@ -45,7 +45,7 @@ class SecureBroker:
         self.fault: Fault | None = None
         self.connections = self.handshakes = 0
         self.authentications = 0
-        self.mechanisms: list[str] = []  # of the authentications
+        self.mechanisms: list[str] = []  # the mechanism of each authentication
         self.certificates: list[Any] = []
         self.tls = tls
         self._sasl = sasl
@@ -97,7 +97,7 @@ class SecureBroker:
         self._step(sock, MECHANISM if struct.unpack_from(">h", frame, 4)[0] == SASL_HANDSHAKE else CHALLENGE)
         again, now = exchange.state is State.COMPLETE, Now(time.time_ns() // 1_000_000, self._clock())
         effects = exchange.reauthenticate(frame[4:], now) if again else exchange.receive(frame, now)
-        assert effects is not None, "it authenticates too often"
+        assert effects is not None, "the connection authenticates too often"
         for effect in effects:
             if isinstance(effect, Send):
                 sock.sendall(effect.data)
@@ -119,7 +119,7 @@ class SecureBroker:
                 sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End all."""
+        """Close everything."""
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()

@@ -1,4 +1,4 @@
-"""Connections to other brokers are secured with other keys while the process runs: by dynamic configs, or in files."""
+"""Connections to other brokers get new keys at runtime: by dynamic configs, or by changed files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def other_ca() -> Pair:
 
 @pytest.fixture
 def settings(tmp_path: Path, ca: Pair) -> dict[str, str]:
-    """With the files broker.pem and ca.pem."""
+    """Settings with the files broker.pem and ca.pem."""
     return {
         "ssl.keystore.type": "PEM", KEY: store(tmp_path / "broker.pem", issue(ca)),
         "ssl.truststore.type": "PEM", TRUST: private(tmp_path / "ca.pem", ca.certificate_pem),
@@ -56,13 +56,13 @@ def settings(tmp_path: Path, ca: Pair) -> dict[str, str]:
 
 @pytest.fixture
 def security(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> LinkSecurity:
-    """Each `poll` looks at the files."""
+    """Each `poll` checks the files."""
     monkeypatch.setattr(link_security, "POLL_S", 0.0)
     return LinkSecurity("INTERNAL", "SSL", settings, "broker-1", 1)
 
 
 class Other:
-    """Another broker, which requires a certificate; and the connection to it."""
+    """Another broker that requires a certificate, and the connection to it."""
 
     def __init__(self, pair: Pair, trusted: bytes, security: LinkSecurity, clock: PlayedClock) -> None:
         self.broker = SecureBroker(None, None, clock.now_ms)
@@ -71,12 +71,12 @@ class Other:
         self.desk.connect(*self.broker.address)
 
     def take(self, pair: Pair, trusted: bytes) -> None:
-        """New connections get this certificate."""
+        """New connections use this certificate."""
         given = inline(pair, pair) | {"ssl.truststore.certificates": trusted.decode(), "ssl.client.auth": "required"}
         self.broker.tls = listener.load(listener_settings(given), NOW.timestamp()).server
 
     def serial(self) -> int:
-        """Of the certificate that it gets from a new connection."""
+        """The serial number of the certificate that the broker gets on a new connection."""
         self.broker.hang_up()
         answered(self.desk, b"a")
         return int(self.broker.certificates[-1]["serialNumber"], 16)
@@ -113,18 +113,18 @@ def changed(security: LinkSecurity, **configs: str) -> None:
 
 
 def polled(security: LinkSecurity) -> None:
-    """Two looks: the second loads a change."""
+    """Poll twice: the second poll loads a change."""
     security.poll()
     security.poll()
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What is said of the settings; lost connections are another matter."""
+    """Log lines about the settings, without those about lost connections."""
     texts = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     return [text for text in texts if not text.startswith("broker 7 at ")]
 
 
-# -- what works
+# -- valid changes
 
 
 @pytest.mark.parametrize("name", ["ssl_keystore_location", "listener_name_internal_ssl_keystore_location"])
@@ -138,7 +138,7 @@ def test_a_dynamic_config(
     security.follow(dynamic(broker, **{name: path}))
     assert other.serial() == new.certificate.serial_number
     security.follow(dynamic("1"))
-    assert other.serial() != new.certificate.serial_number, "the setting of the file is in force again"
+    assert other.serial() != new.certificate.serial_number, "the file's setting is not restored"
 
 
 def test_another_brokers_config_is_not_taken(
@@ -177,7 +177,7 @@ def test_a_ca_is_rolled(
     put(2, new, both)
     put(3, new, other_ca.certificate_pem)
     answered(other.desk, b"b")
-    assert other.broker.connections == connections, "the connection stands"
+    assert other.broker.connections == connections, "the connection was lost"
     other.take(issue(other_ca), other_ca.certificate_pem)
     assert other.serial() == new.certificate.serial_number
     assert lines(caplog) == []
@@ -186,7 +186,7 @@ def test_a_ca_is_rolled(
 def test_a_start_takes_the_settings_of_now(
     connect: Connect, security: LinkSecurity, other_ca: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A process that starts after a CA was rolled by dynamic configs: server.properties has the former CA."""
+    """A process starts after dynamic configs replaced a CA: server.properties still has the former CA."""
     new = issue(other_ca)
     other = connect(other_ca.certificate_pem, issue(other_ca))
     changed(
@@ -198,7 +198,7 @@ def test_a_start_takes_the_settings_of_now(
     assert lines(caplog) == []
 
 
-# -- what does not
+# -- invalid changes
 
 
 def test_invalid_settings_leave_the_former_in_force(
@@ -269,7 +269,7 @@ def test_a_broken_file_leaves_the_former_in_force(
 
 
 def test_a_change_is_checked_before_it_is_stored(security: LinkSecurity, settings: dict[str, str], ca: Pair) -> None:
-    """AlterConfigs asks: a wrong change is refused there."""
+    """AlterConfigs runs the check and refuses a wrong change."""
     security.check_change(settings)
     folder = Path(settings[KEY]).parent
     with pytest.raises(ValueError, match=r"ssl.keystore.location: .*ssl.allow.dn.changes=true"):

@@ -1,4 +1,4 @@
-"""Connections to other brokers over real sockets: the requests, their order, and the detection of dead brokers."""
+"""Connections to other brokers over real sockets: requests, their order, and the detection of dead brokers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ TURN_MS = 2
 
 
 class PlayedBroker:
-    """Answers each request with itself, unless it is `silent`; `heard` are the requests of each connection."""
+    """Echoes each request, unless it is `silent`; `heard` has the requests of each connection."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
-        self.silent = self.curt = False  # curt: it closes what it accepts
+        self.silent = self.curt = False  # curt: closes accepted connections
         self.heard: list[list[bytes]] = []
         self._listener = socket.create_server((host, 0))
         self._listener.setblocking(False)
@@ -35,7 +35,7 @@ class PlayedBroker:
         self._open: list[tuple[int, socket.socket, bytearray]] = []
 
     def serve(self) -> None:
-        """Whatever has come."""
+        """Handle all pending input."""
         with contextlib.suppress(OSError):
             self._accept()
         for number, sock, buffer in self._open:
@@ -66,7 +66,7 @@ class PlayedBroker:
         self._open.clear()
 
     def die(self) -> None:
-        """As the kernel does it."""
+        """Close all sockets, as the kernel does after a death."""
         self._listener.close()
         self.hang_up()
 
@@ -78,7 +78,7 @@ class PlayedClock:
         self.ms = 0
 
     def now_ms(self) -> int:
-        """In place of connection._now_ms; not zero, which means at once."""
+        """Replaces connection._now_ms; never zero, which means at once."""
         return 1_000_000 + self.ms
 
 
@@ -88,7 +88,7 @@ class Desk:
     def __init__(
         self, timeout_ms: int = 30_000, clock: PlayedClock | None = None, security: LinkSecurity | None = None
     ) -> None:
-        """Without a `clock` it has the machine's."""
+        """Without a `clock`, real time is used."""
         self.clock = clock
         self.told: list[str] = []
         self.answers: list[bytes] = []
@@ -109,31 +109,31 @@ class Desk:
         del self._watched[fd]
 
     def play(self, **given: Any) -> PlayedBroker:
-        """A broker that is there."""
+        """Start a played broker."""
         self.played.append(PlayedBroker(**given))
         return self.played[-1]
 
     def connect(self, host: str, port: int) -> Peer:
-        """The peer of this test."""
+        """Create the peer of this test."""
         self.peer = self.switchboard.connect(OTHER, (host, port), lambda broker, standing: self.told.append(standing))
         return self.peer
 
     def send(self, name: bytes) -> None:
-        """A request to it."""
+        """Send a request to the peer."""
         size = 4 + len(name)
         self.peer.send(
             lambda number: struct.pack(">ii", size, number) + name, lambda frame: self.answers.append(frame[4:])
         )
 
     def turn_until(self, check: Callable[[], Any], what: str, seconds: float = 10) -> None:
-        """Until something is so."""
+        """Turn the loop until the check succeeds."""
         deadline = time.monotonic() + seconds
         while not check():
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
             self._turn()
 
     def turn_for(self, ms: int) -> None:
-        """For a time of the played clock."""
+        """Turn the loop for some milliseconds of the played clock."""
         for _ in range(ms // TURN_MS):
             self._turn()
 
@@ -154,7 +154,7 @@ class Desk:
         self.switchboard.close()
         for played in self.played:
             played.die()
-        assert not self._watched, "nothing is left behind"
+        assert not self._watched, "a file descriptor is still watched"
         self._epoll.close()
 
 
@@ -174,7 +174,7 @@ def desk(clock: PlayedClock) -> Iterator[Desk]:
 
 @pytest.fixture
 def impatient(clock: PlayedClock) -> Iterator[Desk]:
-    """It waits 300 ms for an answer."""
+    """A desk with a request timeout of 300 ms."""
     made = Desk(timeout_ms=300, clock=clock)
     yield made
     made.close()
@@ -202,7 +202,7 @@ def test_requests_are_sent_one_after_the_other(desk: Desk) -> None:
         desk.send(name)
     desk.turn_until(lambda: desk.told == [REACHED] and other.heard == [[b"a"]], "the first request")
     desk.turn_for(100)
-    assert other.heard == [[b"a"]] and not desk.peer.idle, "the next one waits for its answer"
+    assert other.heard == [[b"a"]] and not desk.peer.idle, "the next request must wait for the response"
     other.silent = False
     other.hang_up()
     desk.turn_until(lambda: desk.peer.idle, "all answers")
@@ -215,22 +215,22 @@ def test_a_request_is_repeated_after_the_timeout(impatient: Desk, clock: PlayedC
     other.silent = True
     impatient.connect(*other.address)
     impatient.send(b"a")
-    impatient.turn_until(lambda: len(other.heard) == 3, "two more connections", 30)  # the timeout is 30 s by default
+    impatient.turn_until(lambda: len(other.heard) == 3, "two more requests", 30)  # the timeout is 30 s by default
     assert clock.ms >= 600
     other.silent = False
     impatient.send(b"b")
     impatient.turn_until(lambda: impatient.peer.idle, "all answers")
     assert other.heard[:2] == [[b"a"], [b"a"]] and other.heard[-1] == [b"a", b"b"]
     assert impatient.answers == [b"a", b"b"]
-    assert impatient.told == [REACHED], "silence is no sign of death"
+    assert impatient.told == [REACHED], "a silent broker counts as dead"
 
 
 def test_peer_that_accepts_nothing_is_retried(impatient: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    """As behind a network that drops everything."""
+    """Such as behind a network that drops all packets."""
     with socket.socket() as full, contextlib.ExitStack() as waiting:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        waiting.enter_context(socket.create_connection(full.getsockname()))  # there is room for no more
+        waiting.enter_context(socket.create_connection(full.getsockname()))  # the backlog is full
         impatient.connect(*full.getsockname())
         impatient.send(b"a")
         impatient.turn_until(lambda: "no connection within 300 ms" in caplog.text, "the timeout")
@@ -251,7 +251,7 @@ def test_response_to_a_forgotten_request_is_dropped(desk: Desk) -> None:
     assert (desk.answers, other.heard) == ([b"b"], [[b"a", b"b"]])
 
 
-# -- standing
+# -- reachability
 
 
 def test_a_dead_broker_is_known_at_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,9 +273,9 @@ def test_restarted_broker_is_reached_again(desk: Desk, silent: socket.socket) ->
 
 
 def test_late_broker_is_reached_soon(desk: Desk, silent: socket.socket) -> None:
-    """A registered broker has nothing for clients before it has received metadata from the controller."""
+    """A registered broker has no clients before it has received metadata from the controller."""
     desk.connect("127.0.0.1", port_of(silent))
-    desk.turn_for(1400)  # 20 + 40 + … + 640 ms, were the pauses doubled all the time: the next one would be of a second
+    desk.turn_for(1400)  # 20 + 40 + … + 640 ms is the sum of doubled pauses: the next pause would exceed a second
     assert desk.peer.link._backoff_ms < 400
     silent.listen()
     desk.turn_until(lambda: desk.told == [REFUSED, REACHED], "the connection")
@@ -301,7 +301,7 @@ def test_closing_broker_is_retried_with_backoff(desk: Desk, clock: PlayedClock) 
 
 
 class TwoAddresses:
-    """A resolver of a host that listens on the second only."""
+    """Resolves a host to two addresses of which only the second has a listener."""
 
     def __init__(self, *ports: int) -> None:
         self._ports = ports
@@ -325,7 +325,7 @@ def test_a_host_is_dead_when_all_its_addresses_refuse(desk: Desk, silent: socket
 
 @pytest.mark.live
 def test_a_network_that_comes_back_is_noticed() -> None:
-    """TCP alone would wait for as long again as the network was away."""
+    """TCP retransmission alone would wait as long again as the network was away."""
     network = Network(2)
     try:
         with network.at(1):

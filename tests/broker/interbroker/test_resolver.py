@@ -11,7 +11,7 @@ from ...harness.process import readable, wait_until
 
 @pytest.mark.parametrize("host", ["a\0b", "x" * 64 + ".example", "x" * 5000, "..", "\udcff"])
 def test_invalid_host_name_has_no_addresses(host: str) -> None:
-    """ValueError or UnicodeError would end the process that asks."""
+    """ValueError or UnicodeError would end the resolving process."""
     resolver = Resolver()
     try:
         with pytest.raises(OSError):

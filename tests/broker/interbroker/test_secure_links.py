@@ -1,4 +1,4 @@
-"""Links over TLS and SASL: what comes before they count as up; peers that are wrong, slow or hostile."""
+"""Links over TLS and SASL: steps before a link counts as up; wrong, slow and hostile peers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> PlayedClock:
 
 @pytest.fixture
 def made() -> Iterator[list[Any]]:
-    """What is closed at the end."""
+    """Objects to close at the end."""
     things: list[Any] = []
     yield things
     for thing in things:
@@ -75,7 +75,7 @@ Connect = Callable[..., Desk]
 
 @pytest.fixture
 def serve(ca: Pair, broker: Pair, clock: PlayedClock, made: list[Any]) -> Serve:
-    """A broker with a protocol; `pair` is its certificate."""
+    """Starts a broker with a security protocol; `pair` is its certificate."""
 
     def make(protocol: str, pair: Pair = broker, auth: str = "none", reauth_ms: int = 0) -> SecureBroker:
         settings = listener_settings(inline(pair, ca) | {"ssl.client.auth": auth})
@@ -89,7 +89,7 @@ def serve(ca: Pair, broker: Pair, clock: PlayedClock, made: list[Any]) -> Serve:
 
 @pytest.fixture
 def connect(ca: Pair, broker: Pair, clock: PlayedClock, made: list[Any]) -> Connect:
-    """A peer of `other`; `changes` are settings, None takes one away."""
+    """Connects to `other`; `changes` are settings, None removes one."""
 
     def make(other: SecureBroker, protocol: str, host: str = "", timeout_ms: int = 30_000, **changes: Any) -> Desk:
         given = settings(broker, ca) | {name.replace("_", "."): value for name, value in changes.items()}
@@ -131,7 +131,7 @@ def answered(desk: Desk, *names: bytes) -> None:
     assert desk.answers[-len(names) :] == list(names)
 
 
-# -- what works
+# -- valid links
 
 
 @pytest.mark.parametrize("mechanism", JAAS)
@@ -152,7 +152,7 @@ def test_mutual_tls(serve: Serve, connect: Connect) -> None:
 
 
 def test_large_requests_and_answers(serve: Serve, connect: Connect) -> None:
-    """Sends block, answers are of many records, and OpenSSL keeps parts of them."""
+    """Sends block, responses have many records, and OpenSSL buffers parts of them."""
     desk = connect(serve("SSL"), "SSL")
     answered(desk, *(bytes([n]) * (n << 20 | 1) for n in range(9)))
 
@@ -186,7 +186,7 @@ def test_it_authenticates_again_in_time(serve: Serve, connect: Connect, clock: P
     for number in range(40):
         answered(desk, b"%d" % number)
         clock.ms += 200
-    assert other.connections == 1, "no session has ended"
+    assert other.connections == 1, "the connection was opened again"
     assert 4 <= other.authentications <= 6
 
 
@@ -217,13 +217,13 @@ def test_a_failed_reauthentication_ends_the_connection(
     _one_line(caplog, "sasl.mechanism.inter.broker.protocol=SCRAM-SHA-256: closed by the other side")
 
 
-# -- another mechanism
+# -- change of the mechanism
 
 
 def test_another_mechanism_while_it_runs(
     serve: Serve, broker: Pair, ca: Pair, clock: PlayedClock, made: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By a dynamic config: new connections have it."""
+    """A dynamic config sets it: only new connections use it."""
     name, enabled = "sasl.mechanism.inter.broker.protocol", {"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
     other, given = serve("SASL_PLAINTEXT", reauth_ms=2000), settings(broker, ca) | enabled
     security = LinkSecurity("INTERNAL", "SASL_PLAINTEXT", given, "broker-1", 1)
@@ -237,7 +237,7 @@ def test_another_mechanism_while_it_runs(
     follow("PLAIN")
     clock.ms += 60_000
     answered(desk, b"b")
-    assert (other.connections, other.mechanisms) == (1, [SCRAM.value] * 2), "it keeps its own"
+    assert (other.connections, other.mechanisms) == (1, [SCRAM.value] * 2), "the connection must keep its mechanism"
     other.hang_up()
     answered(desk, b"c")
     assert other.mechanisms[2:] == ["PLAIN"]
@@ -245,19 +245,19 @@ def test_another_mechanism_while_it_runs(
     follow("OAUTHBEARER")
     other.hang_up()
     answered(desk, b"d")
-    assert other.mechanisms[3:] == ["PLAIN"], "the former stays in force"
+    assert other.mechanisms[3:] == ["PLAIN"], "the former mechanism must stay in force"
     lines = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
     assert len(lines) == 1 and f"{name}: OAUTHBEARER is not in sasl.enabled.mechanisms" in lines[0]
 
 
 def test_mechanism_that_the_own_listener_does_not_enable(broker: Pair, ca: Pair) -> None:
-    """Kafka does not start with it, either."""
+    """Kafka refuses to start in this case, too."""
     given = settings(broker, ca) | {"listener.name.internal.sasl.enabled.mechanisms": "PLAIN"}
     with pytest.raises(ValueError, match=r"inter.broker.protocol: SCRAM-SHA-256 is not in sasl.enabled.mechanisms"):
         LinkSecurity("INTERNAL", "SASL_PLAINTEXT", given).check()
 
 
-# -- what does not
+# -- failing links
 
 
 def _one_line(caplog: pytest.LogCaptureFixture, *parts: str) -> None:
@@ -306,7 +306,7 @@ def test_failing_peer_is_retried_with_backoff(
 
 
 def test_a_plain_peer(connect: Connect, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """Silent, as a broker that waits for the rest of a request of 369 MB; Kafka's closes it."""
+    """A plaintext broker waits for the rest of a request of 369 MB, without a response; Kafka closes the connection."""
     desk = connect(serve("SASL_PLAINTEXT"), "SSL", timeout_ms=300)
     desk.turn_until(lambda: caplog.records, "a line")
     _one_line(caplog, "listener.security.protocol.map")
@@ -362,7 +362,7 @@ def test_a_link_has_the_certificate_of_its_listener(
     _one_line(caplog, "ssl.keystore.location: must be set")
 
 
-# -- from a configuration
+# -- settings of the configuration
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The context for ZooKeeper: its files are read again, and what is wrong with them is one line for the broker."""
+"""The TLS context for ZooKeeper: changed files are loaded, errors in them are one line for the whole broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def trust(tmp_path: Path) -> Path:
 
 
 def clients(trust: Path, run_dir: Path) -> list[TlsClient]:
-    """Those of three processes of a broker."""
+    """Clients of three processes of a broker."""
     settings = listener_settings({"ssl.truststore.type": "PEM", "ssl.truststore.location": str(trust)})
     return [TlsClient(settings, Notices(run_dir).is_first) for _ in range(3)]
 
@@ -53,7 +53,7 @@ def test_one_line_for_all_processes(
     assert lines(caplog) == [f"loaded {trust}"]
     private(trust, b"x")
     made[0].context()
-    assert len(lines(caplog)) == 2, "broken once more"
+    assert len(lines(caplog)) == 2, "a second error is logged once as well"
 
 
 def test_without_a_first_content_there_is_no_context(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_without_a_first_content_there_is_no_context(tmp_path: Path) -> None:
 
 
 def test_connections_to_brokers_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each process that connects refuses a dynamic config that cannot be used."""
+    """Each process with such connections refuses an unusable dynamic config."""
     dynamic = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/not/there"}
     for _ in range(3):
         security = LinkSecurity("INTERNAL", "SSL", {}, "broker-1", 1, is_first=Notices(tmp_path).is_first)

@@ -1,4 +1,4 @@
-"""A broker's own bearer token from a server: in the background, over TLS, while the server fails; and links by it."""
+"""A broker's own bearer token from a server: in the background, over TLS, with server failures; and links by it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def server() -> Iterator[TokenServer]:
 
 
 def settings(url: str, options: str = "", secret: str = SECRET, **changes: str) -> dict[str, str]:
-    """The settings of a broker; retries are quick."""
+    """Settings of a broker with short retry pauses."""
     return {
         "sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER", URL: url,
         JAAS: f'{MODULE} clientId={CLIENT} clientSecret="{secret}" scope="kafka" {options};',
@@ -68,7 +68,7 @@ def poll_until(one: TokenFetcher, done: Callable[[], bool]) -> None:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> set[str]:
-    """All of them are printable and have no secret."""
+    """The log lines, which must be printable and without secrets."""
     assert SECRET not in caplog.text and "eyJ" not in caplog.text
     texts = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert all(text.isprintable() for text in texts)
@@ -108,7 +108,7 @@ def test_the_successor_comes_before_the_end(server: TokenServer) -> None:
 
     def two() -> bool:
         token = one.token()
-        assert token is not None or not found, "there is a token at any time"
+        assert token is not None or not found, "no token is available in between"
         found.update({token.value} if token else ())
         return len(found) == 3
 
@@ -220,7 +220,7 @@ def test_the_server_s_certificate(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         trust = private(tmp_path / "ca.pem", ca.certificate_pem)
         one = fetcher(server.url, f'ssl.truststore.type=PEM ssl.truststore.location="{trust}"')
         poll_until(one, lambda: one.token() is not None)
-        # The trust store of the broker's own listeners is not for this server, as in Kafka.
+        # As in Kafka, the trust store of the broker's own listeners does not apply to this server.
         more = {"ssl.truststore.type": "PEM", "ssl.truststore.location": trust}
         other = fetcher(server.url, **more)
         poll_until(other, lambda: bool(lines(caplog)))
@@ -240,7 +240,7 @@ def test_a_wrong_trust_store_is_said_at_the_start() -> None:
 
 
 class World:
-    """Another broker that takes the server's tokens, and links to it."""
+    """Another broker that accepts the server's tokens, and links to it."""
 
     def __init__(self, clock: PlayedClock) -> None:
         keys = Jwks()
@@ -277,7 +277,7 @@ def test_a_link_waits_for_its_token(world: World, server: TokenServer, caplog: p
     desk, _ = world.connect(settings(server.url))
     desk.send(b"a")
     desk.turn_until(lambda: len(server.requests) > 3, "some tries")
-    assert world.broker.connections == 0, "without a token there is nothing to connect for"
+    assert world.broker.connections == 0, "the link connects without a token"
     server.fault = None
     desk.turn_until(lambda: desk.peer.idle, "the answer")
     assert world.broker.authentications == 1
@@ -285,7 +285,7 @@ def test_a_link_waits_for_its_token(world: World, server: TokenServer, caplog: p
 
 
 def test_a_dynamic_config(world: World, server: TokenServer) -> None:
-    """Another server of tokens is asked at once; a change of something else asks none."""
+    """A new token endpoint is requested at once; other changes cause no request."""
     desk, security = world.connect(settings(server.url))
     other = TokenServer()
 

@@ -1,4 +1,4 @@
-"""The file that names the session with ZooKeeper, for the process that comes next."""
+"""The file with the id of the ZooKeeper session, for the next process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_last_session_is_the_one_that_is_named(tmp_path: Path) -> None:
 
 
 def test_a_session_that_cannot_be_named_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As on a full disk: the broker takes part all the same, and the file names no session that is over."""
+    """Such as on a full disk: the broker works all the same, and the file has no id of an ended session."""
     zookeeper_session.save_session(tmp_path, FIRST)
     (tmp_path / f"{zookeeper_session.SESSION_FILE}.new").mkdir()
     zookeeper_session.save_session(tmp_path, SECOND)
@@ -39,7 +39,7 @@ def test_a_session_that_cannot_be_named_is_no_fault(tmp_path: Path, caplog: pyte
 
 
 class Failing:
-    """A tree of which every call fails."""
+    """A tree on which every call fails."""
 
     def __init__(self, error: Exception) -> None:
         self.closed = False
@@ -59,7 +59,7 @@ class Failing:
 def test_a_former_registration_is_waited_for_as_long_as_its_session_lasts(
     monkeypatch: pytest.MonkeyPatch, second: bool
 ) -> None:
-    """That is what ZooKeeper gives, which may be more than zookeeper.session.timeout.ms."""
+    """ZooKeeper grants this timeout, which may exceed zookeeper.session.timeout.ms."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(time, "sleep", lambda seconds: now.append(now.pop() + seconds))
@@ -77,7 +77,7 @@ def test_a_former_registration_is_waited_for_as_long_as_its_session_lasts(
 def test_resumed_session_survives_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: TreeError | MalformedNode, successor: bool
 ) -> None:
-    """Ending it would end the registration of a broker that serves. What may pass does not end the broker either."""
+    """Ending the session would remove the registration of a serving broker. A temporary failure must not do so."""
     tree = Failing(error)
     monkeypatch.setattr(zookeeper_session, "open_tree", lambda config, former: tree)
     process: Any = SimpleNamespace(config={"broker.id": 1, "zookeeper.connect": "zk:1"}, run_dir=tmp_path)

@@ -1,4 +1,4 @@
-"""What makes the partitions of a test, and one that this broker follows."""
+"""Maker of a test's partitions, and a partition that this broker follows."""
 
 from __future__ import annotations
 

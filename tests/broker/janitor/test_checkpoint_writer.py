@@ -1,4 +1,4 @@
-"""The checkpoints of the janitor: which lines they have, and when they are written."""
+"""The janitor's checkpoints: their lines, and the times of their writes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_offline_partition_keeps_its_lines(bench: Maker) -> None:
 
 @pytest.mark.parametrize("state", [slots.DELETING, slots.FREE])
 def test_lines_of_a_deleted_partition_are_left_out(bench: Maker, state: int) -> None:
-    """The janitor has not seen the deletion yet; the next topic of that name must not find its lines."""
+    """The janitor has not seen the deletion yet; a recreated topic must not find the lines."""
     log = bench(count=2)
     log.append(0)
     written = keeper(log)
@@ -56,7 +56,7 @@ def test_lines_of_a_deleted_partition_are_left_out(bench: Maker, state: int) -> 
 
 
 def test_former_lines_are_forgotten_and_stay_so(bench: Maker) -> None:
-    """Also those of a partition that is not open yet: they are read again from the file."""
+    """Also lines of a partition that is not open yet: they are read from the file again."""
     log = bench(count=2)
     for name in checkpoints.OFFSET_CHECKPOINTS:
         checkpoints.write_offsets(log.data, name, {("t", 0): 7, ("t", 1): 9})

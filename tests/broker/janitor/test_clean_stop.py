@@ -1,4 +1,4 @@
-"""The clean stop: what is flushed, and when its mark is written."""
+"""The clean stop: flushes, and the condition for the clean mark."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_rest_is_flushed_when_one_partition_cannot_be(bench: Maker, monkeypa
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_stop_before_any_metadata_leaves_all_as_it_was(bench: Maker, clean: bool) -> None:
-    """No log was looked at: none counts as synced that did not before, and no checkpoint forgets any."""
+    """No log was opened: no log may count as synced that did not before, and checkpoints keep all lines."""
     log = bench(count=2)
     lines = {("t", 0): 1, ("t", 1): 7}
     for name in checkpoints.OFFSET_CHECKPOINTS:
@@ -110,7 +110,7 @@ def test_a_stop_before_any_metadata_leaves_all_as_it_was(bench: Maker, clean: bo
 
 
 def test_a_log_that_the_metadata_does_not_name_keeps_its_lines(bench: Maker) -> None:
-    """Its topic's node in ZooKeeper made no sense, perhaps. It may have been in use before: no stop is clean."""
+    """For instance, the topic's node in ZooKeeper was malformed. The log may have changed, so no stop is clean."""
     log = bench(count=2, clean=True)
     log.append(0)
     lines = {("t", 1): 1, ("gone", 0): 2, ("unread", 0): 3, ("unread", 1): 4, ("unread", 2): 0}
@@ -134,7 +134,7 @@ def test_a_log_that_the_metadata_does_not_name_keeps_its_lines(bench: Maker) -> 
 
 
 def test_a_log_that_leaves_the_metadata_keeps_its_lines(bench: Maker) -> None:
-    """The controller's process was started again while its topic's node made no sense."""
+    """The controller process restarted while the topic's node was malformed."""
     log = bench(count=2)
     log.append(0)
     keeper = CheckpointWriter([str(log.data)], CheckpointLocks(log.run_dir))

@@ -1,4 +1,4 @@
-"""A running broker compacts `__consumer_offsets` while a group commits, and forgets nothing of it."""
+"""A running broker compacts `__consumer_offsets` during commits of a group, and loses no offset."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_committed_offsets_survive_compaction_and_a_restart(fresh_broker: Callab
     for n in range(1500):
         consumer.commit({partition: OffsetAndMetadata(n, f"m{n}", -1) for partition in partitions})
     wait_until(lambda: _cleaned(broker) > 1000, 60, "the log is compacted")
-    # All but the active segment: else the cleaner takes segments away while they are checked.
-    wait_until(lambda: _cleaned(broker) == _active(broker), 60, "what the commits left is compacted as well")
+    # All but the active segment, because the cleaner must not remove segments during the check.
+    wait_until(lambda: _cleaned(broker) == _active(broker), 60, "the last commits are compacted as well")
     assert _log_size(broker) < 20_000
     assert [str(fault) for fault in check.check(broker.data_dir / "__consumer_offsets-0", deep=True)] == []
     consumer.close()
@@ -49,7 +49,7 @@ def test_committed_offsets_survive_compaction_and_a_restart(fresh_broker: Callab
 
 
 def _log_size(broker: Broker) -> float:
-    """Bytes in all segments; not to be told while the cleaner takes one away."""
+    """Bytes in all segments; not available while the cleaner removes one."""
     try:
         return sum(path.stat().st_size for path in (broker.data_dir / "__consumer_offsets-0").glob("*.log"))
     except FileNotFoundError:

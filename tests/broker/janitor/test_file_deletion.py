@@ -1,4 +1,4 @@
-"""Files and directories that wait for their deletion."""
+"""Deletion of files and directories after their delay."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_failed_removal_delays_no_other(bench: Maker, monkeypatch: pytest.Monkey
 
 
 def test_directory_that_cannot_be_removed_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one is that a file system is mounted at; what is in it goes."""
+    """For instance a mount point; its contents are deleted."""
     doomed = tmp_path / f"t-0.{'0' * 32}-delete"
     doomed.mkdir()
     (doomed / "file").touch()
@@ -70,7 +70,7 @@ def test_directory_that_cannot_be_removed_is_logged(tmp_path: Path, monkeypatch:
 
 
 def test_a_link_to_a_directory_is_removed_alone(tmp_path: Path) -> None:
-    """People move partitions to other disks by hand."""
+    """Administrators move partitions to other disks by hand."""
     elsewhere, link = tmp_path / "elsewhere", tmp_path / f"t-1.{'0' * 32}-delete"
     elsewhere.mkdir()
     (elsewhere / "file").touch()
@@ -81,7 +81,7 @@ def test_a_link_to_a_directory_is_removed_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["gone", "itself"])
 def test_a_link_that_leads_nowhere_is_removed(tmp_path: Path, target: str) -> None:
-    """The disk that it led to is not mounted. What waits beside it goes as well."""
+    """The disk of its target is not mounted. Other pending deletions continue."""
     link, doomed = (tmp_path / f"t-{number}.{'0' * 32}-delete" for number in (1, 2))
     link.symlink_to(link if target == "itself" else tmp_path / "gone")
     doomed.mkdir()

@@ -1,4 +1,4 @@
-"""When the janitor looks at the room on a disk, and that what is let go is gone at once."""
+"""The times at which the janitor checks free disk space, and immediate deletion under disk pressure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def filled(fill_rate: FillRate, rate: int, seconds: float, free: int = 1000 * MIB) -> int:
-    """What is free after that time of writing `rate` bytes a second, with the looks that `fill_rate` wants."""
+    """Free bytes after writing `rate` bytes per second for that time, with the checks that `fill_rate` requests."""
     now = 100.0
     fill_rate.record(free, now)
     end = now + seconds
@@ -64,7 +64,7 @@ def test_own_deletions_do_not_count_as_fill_rate() -> None:
 
 
 def test_without_delay_recently_renamed_files_are_deleted_too(tmp_path: Path) -> None:
-    """Else the room it has would come free only at the next look."""
+    """Otherwise their space would be free only after the next check."""
     doomed = tmp_path / "00000000000000000000.log.deleted"
     doomed.write_bytes(b"x")
     partition: Any = SimpleNamespace(directory=str(tmp_path))

@@ -1,4 +1,4 @@
-"""What else the janitor does to real partitions: changed ones, idle producers, faults, periods."""
+"""Other tasks of the janitor on real partitions: changed partitions, idle producers, faults, periods."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_idle_producers_are_forgotten(bench: Maker) -> None:
 
 
 def test_expiry_of_producers_is_retried_without_memory(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """/dev/shm is full: an OSError like a full disk's, so that the janitor goes on with its other work."""
+    """/dev/shm is full, which is an OSError like a full disk's, so the janitor continues with its other work."""
     log = bench()
     log.append(producer=5, timestamp=now_ms() - DAY_MS)
     with monkeypatch.context() as full, pytest.raises(OSError, match="has no room"):
@@ -55,7 +55,7 @@ def test_expiry_of_producers_is_retried_without_memory(bench: Maker, monkeypatch
 
 def test_exception_in_one_log_affects_no_other(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
     log = bench(count=2)
-    tasks = janitor.Janitor.__new__(janitor.Janitor)  # without its bell and signals
+    tasks = janitor.Janitor.__new__(janitor.Janitor)  # without its wakeup and signals
     tasks._partitions, tasks._faulty = log.partitions, set()
     tasks._log_dir_failures = SimpleNamespace(broken=set())  # type: ignore[assignment]  # a test double
     tasks._process = SimpleNamespace(shared=log.shared, beat=lambda: None)  # type: ignore[assignment]  # a test double
@@ -69,7 +69,7 @@ def test_exception_in_one_log_affects_no_other(bench: Maker, caplog: pytest.LogC
     for _ in range(2):
         tasks._each("flush", act)
     assert done == [1, 1]
-    assert caplog.text.count("flush: t-0") == 1, "told once"
+    assert caplog.text.count("flush: t-0") == 1, "the error must be logged once"
 
 
 @pytest.mark.parametrize(("given", "period"), [(5000, 5000), (1, 1), (0, math.inf), (-1, math.inf)])

@@ -1,4 +1,4 @@
-"""Logs that the janitor opens at a start, and the note of the boot in which they were recovered."""
+"""Logs that the janitor opens at a start, and the id of the boot in which they were recovered."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_impossible_epochs_do_not_stop_a_start(bench: Maker) -> None:
 def test_exception_in_opening_a_log_takes_only_that_log_offline(
     bench: Maker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each process that helps to open logs would end by it, and the broker never start."""
+    """Otherwise each process that helps to open logs would end, and the broker would never start."""
     log = bench(count=2)
     recover = recovery.recover
 
@@ -89,7 +89,7 @@ def test_the_high_watermark_is_never_below_the_log_start(bench: Maker) -> None:
 
 
 def test_boot_id_is_written_after_the_recovery_of_all_logs(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a log lacks that is opened later, the machine may have lost: that is no damage."""
+    """Records missing in logs that are opened later may be lost with the machine's boot: this is no damage."""
     log = bench()
     (log.data / boot_id.FILE_NAME).write_text("another\n")
     (log.data / "unread-0").mkdir()
@@ -102,12 +102,12 @@ def test_boot_id_is_written_after_the_recovery_of_all_logs(bench: Maker, monkeyp
 
 
 def test_boot_id_is_not_written_if_a_log_was_unreadable(bench: Maker) -> None:
-    """The error passes, and what the machine has taken of that log would be damage to the next start."""
+    """If the error is temporary, records lost with the machine would count as damage at the next start."""
     log = bench(count=2)
     (log.data / boot_id.FILE_NAME).write_text("another\n")
     segment, away = log.data / "t-0" / names.segment_path("", 0), log.data.parent / "away"
     segment.rename(away)
-    segment.mkdir()  # gives an error that is not the disk's, also to root
+    segment.mkdir()  # gives an error that is no disk error, also for root
     recover_again(log)
     assert [log.partition(index).state().state for index in (0, 1)] == [slots.OFFLINE, slots.LEADER]
     one = noter(log)
@@ -121,7 +121,7 @@ def test_boot_id_is_not_written_if_a_log_was_unreadable(bench: Maker) -> None:
 
 
 def test_boot_id_is_written_with_a_damaged_log(bench: Maker) -> None:
-    """It was looked at; for the others the next start need excuse nothing."""
+    """The damaged log was checked; the other logs need no excuse at the next start."""
     log = bench()
     for _ in range(3):
         log.append()
@@ -135,7 +135,7 @@ def test_boot_id_is_written_with_a_damaged_log(bench: Maker) -> None:
 
 
 def noter(log: Bench) -> Any:
-    """A janitor whose logs are recovered, without its bell and signals."""
+    """A janitor with recovered logs, without its wakeup and signals."""
     one: Any = janitor.Janitor.__new__(janitor.Janitor)
     one._process = SimpleNamespace(config=log.config, shared=log.shared)
     one._partitions, one._log_dir_failures = log.partitions, SimpleNamespace(broken=())
@@ -144,7 +144,7 @@ def noter(log: Bench) -> Any:
 
 
 def recover_again(log: Bench) -> None:
-    """As the next start does."""
+    """Recover as at the next start."""
     for partition in log.partitions:
         partition.slot.update(state=slots.RECOVERING, recovers_to=slots.LEADER)
     opening.open_all(log.partitions.log, log.partitions.names(), log.partitions.log_dirs(), lambda: None)

@@ -1,4 +1,4 @@
-"""Retention by time and size, of leaders and followers."""
+"""Retention by time and size, for leaders and followers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the janitor syncs to disk, and what it publishes of that."""
+"""The janitor's syncs to disk, and the recovery points that it publishes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control bus between two threads' worth of sockets, and its refusals."""
+"""The control bus between two threads: answers and refusals."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _fail() -> None:
 
 @pytest.fixture
 def gone() -> threading.Event:
-    """What the command `late` waits for before it is answered."""
+    """The command `late` waits for this event before it answers."""
     return threading.Event()
 
 
 @pytest.fixture
 def served(tmp_path: Path, gone: threading.Event) -> Iterator[Path]:
-    """A server on `tmp_path` answering in a thread."""
+    """A server on `tmp_path` that answers in a thread."""
     stop = threading.Event()
     ready = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What `odradek status` says of a broker that does not serve yet."""
+"""`odradek status` of a broker that does not serve yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work in steps: how long a turn goes on with it, and that all of it has its turn."""
+"""Work in steps: the time slice of a turn, and fairness between works."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..controller.replicas.test_partition_dirs import owned
 
 
 class Clock:
-    """Stands still but for what the work takes."""
+    """Advances only by the duration of the work."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -58,7 +58,7 @@ def test_long_work_continues_over_turns() -> None:
 
 
 def test_work_added_by_a_step_shares_its_slice() -> None:
-    """Nor does what is added: a turn of the loop may bring much of it."""
+    """A turn of the event loop may add much work."""
     clock = Clock()
     steps = TaskScheduler(clock)
 
@@ -77,7 +77,7 @@ def test_work_added_by_a_step_shares_its_slice() -> None:
 
 
 def test_work_that_waits_ends_the_turn() -> None:
-    """Whatever it waits for comes with another turn of the loop, which rests until then."""
+    """The awaited event comes with another turn of the event loop, which rests until then."""
     clock, ready = Clock(), list[bool]()
     steps = TaskScheduler(clock)
 
@@ -88,7 +88,7 @@ def test_work_that_waits_ends_the_turn() -> None:
 
     steps.begin(waiting("a"))
     steps.add(waiting("b"))
-    assert (steps.waiting, steps.idle) == (True, False), "b has had no turn"
+    assert (steps.waiting, steps.idle) == (True, False), "b must still have its turn"
     steps.advance()
     assert (steps.waiting, steps.idle, clock.now) == (True, True, 0)
     steps.begin(clock.work("c", 4, SLICE_S / 2))
@@ -103,7 +103,7 @@ def test_work_that_waits_ends_the_turn() -> None:
 
 
 def test_the_controller_rests_while_its_work_waits() -> None:
-    """It waits for orders to be carried out, which the same loop does; and has no more than a lock to wait for."""
+    """The controller waits for orders that the same loop carries out, and otherwise only for a lock."""
     orders: list[Callable[[], None]] = []
     member: Any = SimpleNamespace(controller_requests=SimpleNamespace(when_done=orders.append))
     one: Any = Controller.__new__(Controller)
@@ -149,7 +149,7 @@ def test_in_line_work_ends_before_the_next_begins() -> None:
     line = TaskQueue(clock)
     line.add(clock.work("a", 3, SLICE_S / 2))
     line.add(clock.work("b", 1, SLICE_S))
-    assert (clock.done, line.waiting) == ([], True), "nothing is begun when it is added"
+    assert (clock.done, line.waiting) == ([], True), "the work began when it was added"
     line.advance()
     assert (clock.done, line.waiting) == (["a", "a"], True)
     while line.waiting:

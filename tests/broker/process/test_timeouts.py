@@ -1,4 +1,4 @@
-"""Timeouts: what is due is done once and in order, what is called off is forgotten."""
+"""Timeouts: a due timeout runs once and in order, a cancelled one does not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A played leader, and what follows it."""
+"""A played leader and its followers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def leader() -> Iterator[PlayedLeader]:
 
 @pytest.fixture
 def follow(tmp_path: Path, leader: PlayedLeader) -> Iterator[Maker]:
-    """Makes one follower of `leader`, unless told of others."""
+    """Makes one follower of `leader`, unless other leaders are given."""
     made: list[Follower] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     wakeup = signal.set_wakeup_fd(-1)
@@ -45,7 +45,7 @@ def follow(tmp_path: Path, leader: PlayedLeader) -> Iterator[Maker]:
 
 @pytest.fixture
 def jump(monkeypatch: pytest.MonkeyPatch) -> Jump:
-    """Sets the replicator's clock forward by some ms, but not the time at which a request is sent."""
+    """Advances the replicator's clock by some ms, without the times at which requests are sent."""
     ahead = [0]
     for module in (replicator, leader_fetcher):
         monkeypatch.setattr(module, "_now_ms", lambda: time.monotonic_ns() // 1_000_000 + sum(ahead))

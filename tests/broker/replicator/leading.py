@@ -1,6 +1,6 @@
-"""A leader for a replicator: a socket server over lists of batches, with a worker's own sessions and codecs.
+"""A leader for a replicator: a socket server over lists of batches, with the sessions and codecs of a worker.
 
-Its faults are knobs: errors by partition, answers replaced or withheld. And a broker's place that follows it.
+Its faults are adjustable: errors by partition, replaced or withheld responses. Also, the broker that follows it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LEADER, OWN = 1, 0
 
 @dataclass
 class LeaderLog:
-    """One partition at its leader: batches with the offsets behind their last records."""
+    """One partition at its leader: batches with their end offsets."""
 
     epoch: int = 0
     start: int = 0
@@ -48,14 +48,14 @@ class LeaderLog:
     epochs: EpochCache = field(default_factory=EpochCache)
     hw: int = -1  # -1: the log end
     error: int = 0
-    lie: Callable[[FetchResult], FetchResult] | None = None  # what is said instead of the truth
+    lie: Callable[[FetchResult], FetchResult] | None = None  # from the true result to the one that is sent
 
     @property
     def end(self) -> int:
         return self.batches[-1][1] if self.batches else self.start
 
     def append(self, count: int = 1, value: bytes = b"x" * 100, epoch: int | None = None) -> None:
-        """A batch of `count` records."""
+        """Append a batch of `count` records."""
         now, first = time.time_ns() // 1_000_000, self.end
         data = bytearray(batch_v2.build([(n, now, None, value, ()) for n in range(count)]))
         used = self.epoch if epoch is None else epoch
@@ -98,16 +98,16 @@ class LeaderLog:
 
 
 class PlayedLeader:
-    """Broker LEADER. `logs` may be changed under `lock`; `requests` are all fetches so far."""
+    """Broker LEADER. `logs` may change under `lock`; `requests` has all fetches so far."""
 
     def __init__(self) -> None:
         self.lock = threading.Condition()
         self.logs: dict[Key, LeaderLog] = {}
         self.requests: list[FetchRequest] = []
-        self.first_epochs: list[int] = []  # of the session, in each connection's first fetch
-        self.sought: list[int] = []  # timestamps asked for by ListOffsets
+        self.first_epochs: list[int] = []  # the session epoch in each connection's first fetch
+        self.sought: list[int] = []  # timestamps requested by ListOffsets
         self.connections = 0
-        self.silent = False  # no answers
+        self.silent = False  # no responses
         self.mangle: Callable[[bytes], bytes] = lambda frame: frame
         self.session_error = 0
         self.sessions = FetchSessionCache(100)
@@ -242,7 +242,7 @@ class PlayedLeader:
 
 
 class socket_errors:
-    """What a peer that goes away does to a thread."""
+    """Suppresses the errors of a closed connection in a thread."""
 
     def __enter__(self) -> None:
         pass
@@ -255,7 +255,7 @@ class Follower:
     """Broker OWN without its other processes: shared memory, slots, logs, and the replicator's loop, turned by hand."""
 
     def __init__(self, folder: Path, leaders: dict[int, tuple[str, int]], count: int = 1, **settings: object) -> None:
-        """`settings` have `_` for `.`."""
+        """`settings` have `_` for `.` in their names."""
         self.data, self.run_dir = folder / "data", folder / "run"
         for path in (self.data, self.run_dir):
             path.mkdir()
@@ -286,7 +286,7 @@ class Follower:
         opening.open_all(self.catalog.log, self.catalog.names(), self.catalog.log_dirs(), lambda: None)
 
     def publish(self) -> None:
-        """The metadata as they are here now."""
+        """Publish the metadata of this test."""
         rows = [
             [index, index + 1, self.led_by[index], self.epochs[index], [OWN, LEADER], self.isr, 0]
             for index in range(self.count)
@@ -301,7 +301,7 @@ class Follower:
         self.shared.metadata.publish(version, json.dumps(raw).encode())
 
     def lead(self, index: int, leader: int, epoch: int) -> None:
-        """The controller says who leads, from now on."""
+        """Set the leader in the slot, as the controller does."""
         self.epochs[index], self.led_by[index] = epoch, leader
         self.change(index, leader_epoch=epoch, state=slots.FOLLOWER)
         self.publish()
@@ -329,7 +329,7 @@ class Follower:
     def turn_until(self, condition: Callable[[], object], what: str, seconds: float = 20) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, f"{what} has not come about"
+            assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
             self.turn()
 
     def turn(self) -> None:
@@ -357,4 +357,4 @@ def throttle(follower: Follower, text: str, isr: list[int]) -> None:
 Maker = Callable[..., Follower]
 Jump = Callable[[int], None]
 LONG_POLL = {"replica_fetch_wait_max_ms": 20_000}
-"""For a follower whose idle fetch is not answered, and asked again, before there is something new."""
+"""For a follower whose idle fetch must not return before there are new records."""

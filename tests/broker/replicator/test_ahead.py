@@ -1,4 +1,4 @@
-"""Pipelined fetches, which are sent before the records are in the log; and appends that wait for the lock."""
+"""Pipelined fetches, sent before the append of the former records; and appends that wait for the lock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .leading import LEADER, Maker, PlayedLeader, caught_up, throttle
 
 
 def offsets(leader: PlayedLeader) -> list[int]:
-    """Those that have been asked for, in order."""
+    """The fetched offsets, in order."""
     return [part.offset for request in leader.requests for part in request.parts]
 
 
@@ -23,7 +23,7 @@ def offsets(leader: PlayedLeader) -> list[int]:
 def test_next_fetch_is_sent_at_once_below_the_high_watermark(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, hw: int
 ) -> None:
-    """The next fetch is in flight during an append; but not above the high watermark."""
+    """The next fetch is in flight during an append, except above the high watermark."""
     real, under_way = append_as_follower.append, list[bool]()
 
     def append(partition: Any, *arguments: Any) -> int:
@@ -44,7 +44,7 @@ def test_next_fetch_is_sent_at_once_below_the_high_watermark(
 
 
 def test_leader_gets_the_real_log_end_after_a_pipelined_fetch(follow: Maker, leader: PlayedLeader) -> None:
-    """The records are corrupt: it is known only when the next fetch has left."""
+    """The records are corrupt, which the append finds after the next fetch was sent."""
     for _ in range(4):
         leader.append()
     first, end, sound = leader.log().batches[1]
@@ -54,7 +54,7 @@ def test_leader_gets_the_real_log_end_after_a_pipelined_fetch(follow: Maker, lea
     assert follower.state().leo == 1
     follower.turn_until(lambda: 2 in offsets(leader), "what had left ahead of the log to arrive")
     follower.turn_until(lambda: offsets(leader)[-1] == 1, "a fetch of the same records")
-    assert follower.state().leo == 1, "what came behind them was not used"
+    assert follower.state().leo == 1, "records after the corrupt ones were appended"
     leader.log().batches[1] = (first, end, sound)
     follower.turn_until(caught_up(follower, leader), "the log end")
     assert follower.content() == leader.log().content()
@@ -95,7 +95,7 @@ def test_throttled_partition_is_not_fetched_before_it_is_counted(follow: Maker, 
 def test_a_connection_that_breaks_under_a_fetch_ahead(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The records in hand are used all the same."""
+    """The received records are appended all the same."""
     broken = list[int]()
 
     def send(self: connection.Link) -> None:
@@ -112,7 +112,7 @@ def test_a_connection_that_breaks_under_a_fetch_ahead(
     follower = follow(replica_fetch_max_bytes=1)
     follower.turn_until(caught_up(follower, leader), "the log end")
     assert broken
-    assert offsets(leader)[:2] == [0, 1], "the second over another connection"
+    assert offsets(leader)[:2] == [0, 1], "the second fetch must use a new connection"
     assert leader.connections == 2
     assert follower.content() == leader.log().content()
 
@@ -129,7 +129,7 @@ def test_records_of_a_locked_partition_are_kept_for_later(follow: Maker, leader:
         follower.turn_until(lambda: follower.state(1).leo == leader.log(1).end, "the other's log end")
     assert follower.state(0).leo == 0
     held = [request for request in leader.requests if request.max_wait_ms < 100]
-    assert held, "the leader is asked again soon"
+    assert held, "the next fetch must be delayed only briefly"
     sent = sum(1 for request in leader.requests for part in request.parts if part.partition == 0)
     other.unlock(0)
     other.close()

@@ -23,7 +23,7 @@ def test_a_lost_connection_comes_again(follow: Maker, leader: PlayedLeader) -> N
         follower.turn_until(lambda number=number: leader.connections == number, "another connection")  # type: ignore[misc]  # a default in a lambda
         follower.turn_until(caught_up(follower, leader), "the log end")
     assert follower.content() == leader.log().content()
-    assert set(leader.first_epochs) == {0}, "new sessions start"
+    assert set(leader.first_epochs) == {0}, "each connection must start a new session"
 
 
 def test_new_metadata_end_the_wait_for_a_connection(
@@ -35,7 +35,7 @@ def test_new_metadata_end_the_wait_for_a_connection(
     follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     leader.hang_up()
     follower.turn_until(lambda: follower.count_of("errors") == 1, "the loss")
-    leader.append()  # not before: the delayed fetch may still get it
+    leader.append()  # not earlier, as the delayed fetch might still return the record
     for _ in range(20):
         follower.turn()
     assert follower.count_of("connections") == 0
@@ -49,8 +49,8 @@ def test_a_leader_that_is_not_there_yet(follow: Maker, leader: PlayedLeader, cap
         follower = follow(leaders={LEADER: silent.getsockname()})
         follower.turn_until(lambda: follower.count_of("errors") >= 5, "5 attempts")
     (fetcher,) = follower.replicator._leaders.values()
-    assert fetcher.link._backoff_ms >= connection.AGAIN_MS << 5, "the next pause, doubled after each attempt"
-    assert caplog.text.count("Connection refused") == 1, "said once"
+    assert fetcher.link._backoff_ms >= connection.AGAIN_MS << 5, "the pause must double after each attempt"
+    assert caplog.text.count("Connection refused") == 1, "the error must be logged once"
     follower.leaders[LEADER] = leader.address
     leader.append()
     follower.publish()
@@ -103,7 +103,7 @@ def test_a_malformed_answer_closes_the_connection(
     leader.append()
     follower = follow()
     follower.turn_until(lambda: leader.connections >= 3, "another connection")
-    assert len(caplog.records) == 1, "one line"
+    assert len(caplog.records) == 1, "the error must be one line"
     leader.mangle = lambda frame: frame
     follower.turn_until(caught_up(follower, leader), "the log end")
     assert follower.content() == leader.log().content()

@@ -1,4 +1,4 @@
-"""Logs that are copied, and the requests for that."""
+"""Copies of logs, and the fetch requests for them."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def test_asks_with_its_log_end_and_last_epoch(follow: Maker, leader: PlayedLeade
     first, second, third = ([part[2:6] for part in request.parts] for request in leader.requests[:3])
     assert first == [(2, 0, -1, 0)]
     assert second == [(2, 2, 2, 0)]
-    assert third == [], "what the leader knows already is not said again"
+    assert third == [], "the fetch repeats unchanged partitions"
     assert leader.requests[0].replica == OWN
     assert [request.session_epoch for request in leader.requests[:3]] == [0, 1, 2]
     follower.lead(0, LEADER, 3)
     follower.turn_until(lambda: leader.requests[-1].parts and len(leader.requests) > 3, "a fetch in the next epoch")
-    assert leader.requests[-1].parts[0][2:6] == (3, 2, 2, 0), "its checkpoint has the epoch of the last record"
+    assert leader.requests[-1].parts[0][2:6] == (3, 2, 2, 0), "the fetch must have the last epoch of the checkpoint"
 
 
 def test_records_are_on_their_way_within_the_turn(follow: Maker, leader: PlayedLeader) -> None:
-    """A delayed fetch is answered, appended, and the next one is there, without another turn of the loop."""
+    """The response to a delayed fetch is appended and the next fetch is sent in the same turn of the loop."""
     follower = follow(**LONG_POLL)
     follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")
     leader.append()

@@ -1,4 +1,4 @@
-"""Logs that differ from the leader's."""
+"""Logs that diverge from the leader's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = (TOPIC_ID, 0)
 
 
 def test_diverged_log_is_truncated_at_the_divergence(follow: Maker, leader: PlayedLeader) -> None:
-    """Three batches of epoch 0 in common, then two of each one's own; the former leader's were never committed."""
+    """Three common batches of epoch 0, then two different ones each; the former leader's were never committed."""
     for _ in range(3):
         leader.append(epoch=0)
     leader.log().hw = 3
@@ -63,7 +63,7 @@ def test_truncation_below_the_high_watermark_is_logged(
 
 
 def test_a_log_beyond_the_leaders_is_cut(follow: Maker, leader: PlayedLeader) -> None:
-    """The same epoch, fewer records, and no epochs: a leader that lost its disk's last writes."""
+    """The same epoch, fewer records, no epochs: the leader has lost the last writes of its disk."""
     for _ in range(5):
         leader.append()
     follower = follow()
@@ -99,7 +99,7 @@ def test_log_that_ends_before_the_leaders_start_is_reset(
 
 
 def test_out_of_range_offset_is_looked_up_at_the_leader(follow: Maker, leader: PlayedLeader) -> None:
-    """Its epoch means nothing to the leader: the log is empty, but does not begin where the leader's does."""
+    """The log is empty and its epoch is unknown to the leader, and the leader's log starts at a higher offset."""
     with leader.lock:
         leader.log().start = 50
     leader.append(count=3)
@@ -113,7 +113,7 @@ def test_out_of_range_offset_is_looked_up_at_the_leader(follow: Maker, leader: P
 def test_a_log_of_unknown_epochs_is_cut_to_its_high_watermark_before_it_is_fetched(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
-    """No leader can detect where it diverges. A failed truncation is repeated."""
+    """Without epochs, no leader can find the divergence. A failed truncation is retried."""
     left = [OSError("no luck")] * failures
 
     def cut(partition: Any, values: Any, offset: int) -> None:
@@ -140,7 +140,7 @@ def test_a_log_of_unknown_epochs_is_cut_to_its_high_watermark_before_it_is_fetch
 
 
 def test_a_log_that_ends_elsewhere_than_was_asked_for_gets_no_gap(follow: Maker, leader: PlayedLeader) -> None:
-    """A repair by another process has finished a truncation that had failed here."""
+    """Another process has repaired the log, and so completed a truncation that had failed here."""
     for _ in range(5):
         leader.append()
     follower = follow()

@@ -1,4 +1,4 @@
-"""Answers with errors."""
+"""Fetch responses with errors."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ def test_corrupt_records_are_not_appended(
     leader.log().batches[1] = (first, end, sound[:-1] + b"?")
     follower = follow()
     follower.turn_until(lambda: follower.count_of("errors") == 2, "two attempts")
-    assert follower.state().leo == 1, "what is before the damage"
+    assert follower.state().leo == 1, "records before the corrupt ones must be appended"
     assert "retrying in 200 ms" in caplog.text
     assert "retrying in 400 ms" in caplog.text
     leader.log().batches[1] = (first, end, sound)
     follower.turn_until(caught_up(follower, leader), "the log end")
     assert follower.content() == leader.log().content()
-    with leader.lock:  # or the delayed fetch is answered before it is corrupt
+    with leader.lock:  # otherwise the delayed fetch returns before the batch is corrupt
         leader.append()
         first, end, sound = leader.log().batches[3]
         leader.log().batches[3] = (first, end, sound[:-1] + b"?")
     follower.turn_until(lambda: follower.count_of("errors") > 2, "another attempt")
-    assert caplog.text.count("retrying in 200 ms") == 2, "the first time in a row"
+    assert caplog.text.count("retrying in 200 ms") == 2, "the pause must start at its minimum again"
 
 
 def test_a_session_that_the_leader_forgets(follow: Maker, leader: PlayedLeader) -> None:

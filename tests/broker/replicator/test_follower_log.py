@@ -29,7 +29,7 @@ EPOCH = 3
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Bench]:
-    """Two followers of ten records, all of them synced, and the checkpoint that says so."""
+    """Two followers with ten synced records each, and their checkpoint."""
     made = Bench(tmp_path, count=2, segment_bytes=500)
     for index in (0, 1):
         for _ in range(10):
@@ -52,12 +52,12 @@ def points(log: Bench) -> list[int]:
 
 
 class Died(BaseException):
-    """The process is gone."""
+    """The death of the process."""
 
 
 @pytest.fixture(params=["before the cut", "behind it"])
 def dies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, log: Bench) -> Callable[[str], None]:
-    """The replicator dies just before or just behind a call of storage.log.truncate; the janitor writes meanwhile."""
+    """The replicator dies just before or after a call of storage.log.truncate; the janitor writes in between."""
 
     def within(name: str) -> None:
         call = getattr(truncate, name)
@@ -77,8 +77,7 @@ def dies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, log: B
 
 @pytest.mark.parametrize("now", [{"leader_epoch": EPOCH + 1}, {"state": slots.LEADER}])
 def test_truncation_decided_in_a_former_epoch_is_not_done(log: Bench, now: dict[str, int]) -> None:
-    """The leader of this one counts on what it was told since: a log that is cut behind its back lacks what is
-    acknowledged."""
+    """The leader of the new epoch relies on the reported log end: a truncation would remove acknowledged records."""
     partition = log.partition()
     partition.slot.update(**now)
     with pytest.raises(follower_log.FencedLeaderEpoch):
@@ -95,7 +94,7 @@ def test_a_death_leaves_no_checkpoint_above_a_cut(log: Bench, dies: Callable[[st
 
 @pytest.mark.parametrize("offset", [1, 4])
 def test_a_death_leaves_no_log_start_behind_the_end(log: Bench, dies: Callable[[str], None], offset: int) -> None:
-    """Retention has been there, and then an unclean leader's log ends before that: a start would keep nothing of it."""
+    """After retention, the log of an unclean leader ends below the log start: recovery would drop the whole log."""
     with log.partition().locked() as values:
         trim.advance(log.partition(), values, 6)
     keeper(log).write(log.partitions, checkpoints.LOG_START)
@@ -115,7 +114,7 @@ def test_a_death_leaves_no_checkpoint_above_a_new_beginning(log: Bench, dies: Ca
 
 @pytest.mark.parametrize("offset", range(10))
 def test_the_recovery_point_is_the_end_of_what_stays(log: Bench, offset: int) -> None:
-    """It is synced as it was; the checkpoint says less until the janitor comes."""
+    """The rest stays synced; the checkpoint has a lower offset until the janitor writes it."""
     follower_log.change(log.partition(), EPOCH, follower_log.cut_to(log.partition(), offset))
     state = log.partition().state()
     assert (state.leo, state.flushed, state.unflushed_since) == (offset, offset, 0)
@@ -126,7 +125,7 @@ def test_the_recovery_point_is_the_end_of_what_stays(log: Bench, offset: int) ->
 
 @pytest.mark.parametrize("text", ["rubbish\n", "0\n0\n", None])
 def test_epochs_whose_file_is_broken_are_built_again(log: Bench, text: str | None) -> None:
-    """Without any known the log would be cut to its high watermark, which what is committed may be above."""
+    """Without epochs, the log would be truncated to its high watermark, which may be below committed records."""
     partition = log.partition()
     file = log.data / "t-0" / "leader-epoch-checkpoint"
     spoil = file.unlink if text is None else lambda: file.write_text(text)
@@ -179,7 +178,7 @@ def test_without_a_checkpoint_there_is_nothing_to_lower(log: Bench) -> None:
 
 
 def test_truncation_does_not_wait_for_the_checkpoint_lock(log: Bench) -> None:
-    """Nor is anything cut, and the next try does it."""
+    """Nothing is truncated then, and the next attempt succeeds."""
     with CheckpointLocks(log.run_dir).of(0), pytest.raises(LockNotAvailable):
         follower_log.change(log.partition(), EPOCH, follower_log.cut_to(log.partition(), 4))
     assert log.partition().state().leo == 10
@@ -192,7 +191,7 @@ def test_truncation_does_not_wait_for_the_checkpoint_lock(log: Bench) -> None:
 def test_a_death_leaves_no_log_clean_beyond_a_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int, policy: str
 ) -> None:
-    """What comes instead was looked at by no pass of the cleaner. Segments begin at every second offset."""
+    """No cleaning pass has seen the records that replace the truncated ones. Segments begin at every second offset."""
     log = Bench(tmp_path, count=2, segment_bytes=400, cleanup_policy=policy)
     try:
         for _ in range(10):
@@ -214,7 +213,7 @@ def test_a_death_leaves_no_log_clean_beyond_a_cut(
 
 
 def compacted(folder: Path) -> Bench:
-    """A follower of ten records, segments begin at every second offset; clean up to 8."""
+    """A follower with ten records and segments at every second offset; clean up to 8."""
     log = Bench(folder, segment_bytes=400, cleanup_policy="compact")
     for _ in range(10):
         log.append(key=b"k")
@@ -226,7 +225,7 @@ def compacted(folder: Path) -> Bench:
 def test_a_round_of_the_cleaner_that_ends_just_now_is_not_written_over_a_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has seen that the log was not cut, and then it was: the line of the round would call clean what comes now."""
+    """The truncation comes after the cleaner's check: its checkpoint would mark the new records as clean."""
     log = compacted(tmp_path)
     try:
         cleaned, partition = CleanerOffsets([str(log.data)], CheckpointLocks(log.run_dir)), log.partition()
@@ -241,7 +240,7 @@ def test_a_round_of_the_cleaner_that_ends_just_now_is_not_written_over_a_cut(
         seen: list[int] = []
         monkeypatch.setattr(truncate, "truncate", meanwhile)
         follower_log.change(partition, EPOCH, follower_log.cut_to(partition, 4))
-        assert before < seen[0] < partition.state().truncations, "what was synced in between is not what there is"
+        assert before < seen[0] < partition.state().truncations, "a former sync must not count"
         assert checkpoints.read_offsets(log.data, checkpoints.CLEANER) == {("t", 0): 0}
         assert cleaned.get(partition) == 0
     finally:
@@ -270,7 +269,7 @@ def test_cuts_in_the_active_segment_do_not_read_the_cleaners_checkpoint_again(
         assert read(log.data, checkpoints.CLEANER) == {("t", 0): 8}
         checkpoints.write_offsets(log.data, checkpoints.CLEANER, {("t", 0): 10})
         follower_log.change(log.partition(), EPOCH, follower_log.cut_to(log.partition(), 9))
-        assert read(log.data, checkpoints.CLEANER) == {("t", 0): 0}, "not even one that lies in the active segment"
+        assert read(log.data, checkpoints.CLEANER) == {("t", 0): 0}, "also in the active segment"
     finally:
         log.close()
 
@@ -278,7 +277,7 @@ def test_cuts_in_the_active_segment_do_not_read_the_cleaners_checkpoint_again(
 def test_cuts_of_logs_that_no_checkpoint_speaks_of_do_not_read_it_again(
     log: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Into sealed segments, and below what is synced. It is read once, and when there is another."""
+    """Into sealed segments, and below synced records. The file is read once, and again if it changes."""
     read, reads = checkpoints.read_offsets, list[str]()
 
     def reading(log_dir: Any, name: str) -> checkpoints.Offsets:
@@ -297,7 +296,7 @@ def test_cuts_of_logs_that_no_checkpoint_speaks_of_do_not_read_it_again(
 
 
 def test_lowering_the_checkpoints_renews_with_each_sync(log: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each may take a slow disk seconds: the process that holds the lock is not taken for stuck."""
+    """Each sync may take a slow disk seconds: the lock holder must not look stuck."""
     synced: list[bool] = []
     fsync, slot = os.fsync, log.partition().slot
 
@@ -318,7 +317,7 @@ def test_lowering_the_checkpoints_renews_with_each_sync(log: Bench, monkeypatch:
 def test_a_death_between_the_checkpoint_and_the_slot(
     log: Bench, monkeypatch: pytest.MonkeyPatch, janitor_writes: bool
 ) -> None:
-    """The janitor may write what is published once more, or not; a successor that cuts lowers it again."""
+    """The janitor may or may not write the published offsets again; the next truncation lowers them again."""
 
     def dying(*_: object) -> None:
         raise Died

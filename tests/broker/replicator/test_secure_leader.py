@@ -1,4 +1,4 @@
-"""A follower of a leader of Apache Kafka, whose inter-broker listener has TLS, SASL, or both."""
+"""A follower of an Apache Kafka leader whose inter-broker listener uses TLS, SASL, or both."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _credential(mechanism: ScramMechanism) -> str:
 
 
 class Leader:
-    """Apache's broker LEADER, with a topic whose other replica is OWN's."""
+    """Apache Kafka as broker LEADER, with a topic whose other replica is on OWN."""
 
     def __init__(self, folder: Path) -> None:
         self.zookeeper = ZooKeeper(folder / "zookeeper").start()
@@ -82,7 +82,7 @@ class Leader:
         self.apache.properties.write_text(self.apache.properties.read_text() + lines)
 
     def _prepare(self) -> None:
-        """The credentials and the topic, before the broker is there."""
+        """Create the credentials and the topic before the broker starts."""
         credentials = {name.value: _credential(name) for name in ScramMechanism}
         with closing(ZooKeeperTree(self.zookeeper.connect)) as tree:
             for path in (znodes.TOPICS, "/config/users"):
@@ -92,14 +92,14 @@ class Leader:
             tree.create(znodes.topic_path(TOPIC), znodes.encode_topic(znodes.TopicNode(TOPIC_ID, replicas)))
 
     def write(self, count: int) -> None:
-        """Records of the one partition."""
+        """Write records to the only partition."""
         producer = Producer({"bootstrap.servers": self.apache.bootstrap, "acks": 1})
         for number in range(count):
             producer.produce(TOPIC, b"%d" % number * 100, partition=0)
         assert producer.flush(60) == 0
 
     def security(self, protocol: str, mechanism: str) -> LinkSecurity:
-        """As of a broker whose inter-broker listener is that of the leader."""
+        """The link security of a broker with the leader's inter-broker listener."""
         settings = {key: str(value) for key, value in self.settings.items()}
         return LinkSecurity(
             _PORTS[protocol], protocol, settings | {"sasl.mechanism.inter.broker.protocol": mechanism}, "broker-0"
@@ -138,7 +138,7 @@ def test_it_follows(apache: Leader, follow: Maker, protocol: str, mechanism: str
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Not those of a client of ZooKeeper that another test has left running."""
+    """Log lines without those of a ZooKeeper client that another test has left running."""
     found = (one for one in caplog.records if one.name.startswith("odradek") and one.levelname == "WARNING")
     return [one.getMessage() for one in found]
 
@@ -146,7 +146,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_replication_continues_after_sessions_expire(
     apache: Leader, follow: Maker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """KIP-368: the leader closes connections of sessions that are over."""
+    """KIP-368: the leader closes connections with expired sessions."""
     follower = follow(leaders={LEADER: ("127.0.0.1", apache.ports["OPEN"])})
     follower.replicator._security = apache.security("SASL_PLAINTEXT", "SCRAM-SHA-256")
     due: list[float] = []

@@ -1,4 +1,4 @@
-"""Copies no faster than `follower.replication.throttled.rate`."""
+"""Copies are limited by `follower.replication.throttled.rate`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .leading import LEADER, OWN, Jump, Maker, PlayedLeader, caught_up, throttle
 
 
 def test_lagging_follower_is_throttled(follow: Maker, leader: PlayedLeader, jump: Jump) -> None:
-    """A batch, which is too much for ten seconds; then nothing is asked of that partition, until the throttle goes."""
+    """A batch exceeds the rate for ten seconds; the partition is not fetched until the throttle is removed."""
     follower = follow(count=2, follower_replication_throttled_rate=100, replica_fetch_max_bytes=1)
     throttle(follower, f"0:{OWN}", [LEADER])
     leader.append(value=b"x" * 2000)
@@ -29,7 +29,7 @@ def test_lagging_follower_is_throttled(follow: Maker, leader: PlayedLeader, jump
 
 @pytest.mark.parametrize("isr", [[LEADER, OWN], [LEADER]])
 def test_follower_in_sync_is_not_throttled(follow: Maker, leader: PlayedLeader, isr: list[int]) -> None:
-    """In the ISR, or with all up to the high watermark."""
+    """In the ISR, or with all records up to the high watermark."""
     follower = follow(follower_replication_throttled_rate=100)
     throttle(follower, "*", isr)
     leader.append(value=b"x" * 2000)

@@ -1,4 +1,4 @@
-"""Long truncations: the other partitions are fetched meanwhile, and no truncation waits for another one."""
+"""Slow truncations: other partitions are fetched meanwhile, and truncations do not wait for each other."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PATIENCE_S = 15.0
 
 
 class Slow:
-    """Truncations of some partitions, which wait to be let go, with the lock."""
+    """Truncations of some partitions that block, with the lock, until the test releases them."""
 
     def __init__(self, *indexes: int) -> None:
         self.begun = {index: threading.Event() for index in indexes}
         self.go = {index: threading.Event() for index in indexes}
-        self.in_time = True  # all that had to be done before it was let go was done
+        self.in_time = True  # the awaited work was done before the release
 
     def cut(self, partition: Any, values: Any, offset: int) -> None:
         if partition.index in self.go:
@@ -46,7 +46,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
 
 
 def diverged(follow: Maker, leader: PlayedLeader, *indexes: int) -> Follower:
-    """Of four partitions, which had all in common, some have many records that the new leader has not."""
+    """A follower of four partitions; some of them have many records that the new leader does not have."""
     for index in range(4):
         for _ in range(COMMON):
             leader.append(index, epoch=0)
@@ -112,7 +112,7 @@ def test_a_truncation_that_fails_is_tried_again(
 
 
 def test_a_leadership_that_comes_meanwhile_waits_for_the_lock(follow: Maker, leader: PlayedLeader, slow: Slow) -> None:
-    """And what is cut is what was to be cut."""
+    """The truncation uses the values of its own decision."""
     follower = diverged(follow, leader, 0)
     follower.turn_until(slow.begun[0].is_set, "the truncation")
     with pytest.raises(LockNotAvailable):
@@ -130,7 +130,7 @@ def test_a_leadership_that_comes_meanwhile_waits_for_the_lock(follow: Maker, lea
 def test_a_truncation_of_a_former_assignment_is_not_carried_out(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has waited for the lock; in the same epoch the log is truncated and copied by now, and this would cut that."""
+    """The truncation waited for the lock; the same epoch's log was truncated and copied since, and must stay."""
     busy, go = threading.Event(), threading.Event()
 
     def wait(_seconds: float) -> None:
@@ -158,7 +158,7 @@ def test_a_truncation_of_a_former_assignment_is_not_carried_out(
 def test_a_truncation_that_is_withdrawn_waits_for_the_lock_no_longer(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its thread is wanted for others: a lock may be held for as long as a disk takes."""
+    """Other truncations need its thread, and a lock may be held for as long as a disk takes."""
     busy, go, ended = threading.Event(), threading.Event(), threading.Event()
     end = truncations.Truncations._end
 
@@ -180,4 +180,4 @@ def test_a_truncation_that_is_withdrawn_waits_for_the_lock_no_longer(
         follower.publish()
         follower.turn_until(lambda: not follower.replicator._leaders, "the end of the assignment")
         go.set()
-        assert ended.wait(PATIENCE_S), "it waits on"
+        assert ended.wait(PATIENCE_S), "the cancelled truncation still waits"

@@ -1,4 +1,4 @@
-"""Which leaders are followed: leaders and assignments that change."""
+"""The choice of leaders to fetch from, while leaders and assignments change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY = (TOPIC_ID, 0)
 
 
 def test_follows_only_others(follow: Maker, leader: PlayedLeader) -> None:
-    """Not partitions that it leads, without a leader, with a dead leader, or without a follower here."""
+    """Not partitions that this broker leads, without a leader, with a dead leader, or without a replica here."""
     follower = follow(count=5)
     for index, led_by in enumerate((OWN, -1, 9, LEADER, LEADER)):
         follower.led_by[index] = led_by
@@ -57,7 +57,7 @@ def test_a_leader_that_moves_to_another_address(follow: Maker, leader: PlayedLea
 def test_an_answer_to_a_former_epoch_is_dropped(
     follow: Maker, leader: PlayedLeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The slot moves on while the answer is under way, and the replicator has not noticed."""
+    """The slot changes during the fetch, unnoticed by the replicator."""
     monkeypatch.setattr(replicator, "LOOK_MS", 3_600_000)
     follower = follow(**LONG_POLL)
     follower.turn_until(lambda: len(leader.requests) >= 2, "the delayed fetch")

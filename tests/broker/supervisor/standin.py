@@ -1,8 +1,8 @@
-"""A broker whose processes do nothing but live: real supervisor, real spawning, trivial children.
+"""A broker with trivial processes: real supervisor, real spawning, children without work.
 
 `python standin.py start DATA_DIR [KEY=VALUE…]` supervises; children run `standin.py ROLE --run-dir DIR`.
-Files in the data directory steer a child: `<role>.exit` holds an exit code for it to end with at once.
-Roles named in $STANDIN_REAL are the real ones. $STANDIN_TIMEOUT_S is how long a stop waits for what cannot be.
+Files in the data directory control a child: `<role>.exit` has an exit code for it to end with at once.
+Roles in $STANDIN_REAL are the real ones. $STANDIN_TIMEOUT_S limits the wait for processes that cannot end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def start(data_dir: str, overrides: list[str]) -> int:
 
 
 def finish(booted: boot.Boot) -> None:
-    """The real last steps, recorded in a file."""
+    """Run the real last steps, and record them in a file."""
     shutdown.finish(booted)
     (Path(booted.config.data_dir) / "finished").touch()
 

@@ -1,4 +1,4 @@
-"""`odradek systemd leave` waits for a controller process that comes back, and not for one that does not."""
+"""`odradek systemd leave` waits for a controller process that restarts, but not without one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ...harness.process import await_turns, wait_until
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[ControllerHarness]:
-    """Its memory and run directory; this test is its controller process."""
+    """The broker's memory and run directory; the test plays the controller process."""
     harness = ControllerHarness(tmp_path)
     yield harness
     harness.close()
@@ -39,7 +39,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> PlayedTime:
 def test_it_waits_for_the_next_controller_process(broker: ControllerHarness) -> None:
     words = [sys.executable, "-m", "odradek.broker", "systemd", "leave", "--run-dir", str(broker.run_dir)]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as leaving:
-        wait_until(lambda: broker.shared.draining, 30, "it to begin")
+        wait_until(lambda: broker.shared.draining, 30, "the shutdown has begun")
         for state in (processes.DRAINING, processes.DEAD, processes.STARTING, processes.RUNNING):
             broker.shared.processes.set(roles.CONTROLLER, "state", state)
             await_turns(leaving.pid)

@@ -1,4 +1,4 @@
-"""Each wrong setting of TLS, SASL or listeners is one line that names the key, before anything listens."""
+"""Each invalid setting of TLS, SASL or listeners is one line with the key, before any listener opens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USERS = f'{JAAS} user_alice="secret-of-alice";'
 
 
 def settings(folder: Path, protocol: str = "SASL_SSL") -> dict[str, str]:
-    """A broker whose clients' listener works."""
+    """A broker with a valid client listener."""
     server, ca = certificates_in(folder)
     return {
         "listeners": "PLAINTEXT://127.0.0.1:19092,CLIENTS://127.0.0.1:19093",
@@ -40,7 +40,7 @@ def settings(folder: Path, protocol: str = "SASL_SSL") -> dict[str, str]:
 
 
 def faults(texts: dict[str, str]) -> list[str]:
-    """The lines of a start."""
+    """The error lines of a start."""
     try:
         boot._check_security(config.resolve(texts))
     except (config.InvalidConfig, BootError) as error:
@@ -53,7 +53,7 @@ def test_valid_settings(tmp_path: Path, protocol: str) -> None:
     assert faults(settings(tmp_path, protocol)) == []
 
 
-# What is set, None removes; the key that the line must name, and a word of what is right.
+# Changed settings, None removes one; the key in the line, and a word of the valid values.
 WRONG: dict[str, tuple[dict[str, str | None], str, str]] = {
     "no certificate": ({"ssl.keystore.location": None}, "ssl.keystore.location", "must be set"),
     "no such file": ({"ssl.keystore.location": "/no/such/file"}, "ssl.keystore.location", "/no/such/file"),
@@ -182,7 +182,7 @@ def test_each_listener_has_its_line(tmp_path: Path) -> None:
 
 
 def test_the_dynamic_settings_are_what_must_work(tmp_path: Path) -> None:
-    """Of a member: for its listeners, and as a client of other brokers; the file of server.properties has gone."""
+    """Dynamic settings of listeners and client connections replace those of server.properties, whose file is gone."""
     texts = settings(tmp_path, "SSL") | {"inter.broker.listener.name": "CLIENTS", "zookeeper.connect": "127.0.0.1:1"}
     dynamic = {"ssl.keystore.location": texts["ssl.keystore.location"]}
     made = config.resolve(texts | {"ssl.keystore.location": "/no/such/file"})
@@ -195,7 +195,7 @@ def test_the_dynamic_settings_are_what_must_work(tmp_path: Path) -> None:
 @pytest.mark.live
 @pytest.mark.parametrize("name", ["no such file", "the default mechanism", "client auth"])
 def test_nothing_listens_after_a_bad_setting(tmp_path: Path, name: str) -> None:
-    """Not the plain listener either, and above all not the secured one without its security."""
+    """Neither the plain listener nor, above all, the secured one without its security."""
     changes, wrong, _ = WRONG[name]
     broker, port = Broker(tmp_path / "broker"), free_port()
     texts = {

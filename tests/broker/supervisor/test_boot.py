@@ -1,4 +1,4 @@
-"""What a start finds in the log directories before there is a process."""
+"""The state of the log directories at a start, before any process runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from odradek.storage.files.durable import FILES
 
 @contextmanager
 def booted(folder: Path) -> Iterator[Boot]:
-    """Two log directories that a clean stop has left; no sockets, no processes."""
+    """Two log directories after a clean stop; no sockets, no processes."""
     paths = [folder / name for name in ("one", "two")]
     for path in paths:
         path.mkdir(exist_ok=True)
@@ -35,7 +35,7 @@ def booted(folder: Path) -> Iterator[Boot]:
         yield made
     finally:
         made.leave()
-        for fd in locked:  # as the end of the process does
+        for fd in locked:  # the end of the process releases locks in the same way
             os.close(fd)
 
 
@@ -61,7 +61,7 @@ def test_the_mark_of_a_clean_stop_counts_once(tmp_path: Path) -> None:
 def test_log_directory_whose_mark_cannot_be_removed_is_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
-    """If this run dies, the next start would skip the recovery of what it has written."""
+    """Otherwise, after a death of this run, the next start would skip the recovery of its writes."""
     leave_marks(tmp_path)
     real = getattr(type(FILES), call)
 
@@ -103,7 +103,7 @@ def test_a_log_directory_that_cannot_be_listed_is_offline(
 
 
 def test_a_link_in_a_log_directory_that_the_disk_does_not_follow_takes_it_offline(tmp_path: Path) -> None:
-    """It may be a partition's: taken for none, its log would be made again, empty."""
+    """The link may be a partition's: if it were ignored, the log would be created again, empty."""
     leave_marks(tmp_path)
     (tmp_path / "two" / "t-0").symlink_to("t-0")
     with booted(tmp_path) as made:
@@ -111,10 +111,10 @@ def test_a_link_in_a_log_directory_that_the_disk_does_not_follow_takes_it_offlin
 
 
 def test_a_log_directory_whose_identity_cannot_be_read_is_offline(tmp_path: Path) -> None:
-    """Not one that is damaged: that may be another broker's."""
+    """In contrast to a damaged identity, which may be another broker's."""
     leave_marks(tmp_path)
     (tmp_path / "two" / checkpoints.META_PROPERTIES).unlink()
-    (tmp_path / "two" / checkpoints.META_PROPERTIES).mkdir()  # gives an error, also to root
+    (tmp_path / "two" / checkpoints.META_PROPERTIES).mkdir()  # gives an error, also for root
     with booted(tmp_path) as made:
         assert made.shared.failed_dirs() == [1]
     (tmp_path / "one" / checkpoints.META_PROPERTIES).write_text("nonsense")

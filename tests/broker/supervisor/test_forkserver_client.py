@@ -1,4 +1,4 @@
-"""The fork server: what its children have and have not, and that a broker does without it."""
+"""The fork server: the state that its children inherit, and a broker without it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHILDREN = {"acceptor", "controller", "coordinator", "janitor", "worker"}
 
 
 def _fork_server(broker: Broker) -> psutil.Process:
-    """The one there is, once what it has forked just now bears a name of its own."""
+    """The fork server; waits until new children have their own names."""
     return wait_until(lambda: found[0] if len(found := _fork_servers(broker)) == 1 else None, 20, "one fork server")
 
 
@@ -41,10 +41,10 @@ def _pid(broker: Broker) -> int:
 
 
 def _descriptors(pid: int) -> dict[int, str]:
-    """What each open descriptor is, the standard ones left out: `socket:[inode]`, a path, …"""
+    """Targets of open descriptors, without the standard ones: `socket:[inode]`, a path, …"""
     found = {}
     for entry in os.scandir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):  # closed since
+        with contextlib.suppress(FileNotFoundError):  # closed in between
             if int(entry.name) > 2:
                 found[int(entry.name)] = os.readlink(entry.path)
     return found
@@ -55,9 +55,9 @@ def _sockets(pid: int) -> set[str]:
 
 
 def _await_shared(pid: int, others: tuple[int, ...], count: int) -> None:
-    """It has `count` sockets of others; just forked, it bears its name a moment before it has closed the rest."""
+    """Wait until it shares `count` sockets: a new child has its name shortly before it has closed the others."""
     shared = lambda: _sockets(pid) & set().union(*map(_sockets, others))  # noqa: E731
-    wait_until(lambda: len(shared()) == count, 20, f"{count} sockets of others in {pid}")
+    wait_until(lambda: len(shared()) == count, 20, f"{pid} shares {count} sockets")
 
 
 def _works(broker: Broker) -> None:
@@ -67,7 +67,7 @@ def _works(broker: Broker) -> None:
 
 
 def test_one_process_alone_names_the_properties_file(fresh_broker: Fresh) -> None:
-    """`kill -9 $(pgrep -f server.properties)` is to find the supervisor and nothing else."""
+    """`kill -9 $(pgrep -f server.properties)` must only find the supervisor."""
     broker = fresh_broker()
     named = []
     for process in psutil.process_iter():
@@ -82,12 +82,12 @@ def test_children_inherit_nothing_of_the_fork_server(fresh_broker: Fresh) -> Non
     broker = fresh_broker()
     server = _fork_server(broker)
     only_one = lambda: len(_descriptors(server.pid)) == len(_sockets(server.pid)) == 1  # noqa: E731
-    wait_until(only_one, 20, "all to be forked, and the supervisor's socket to be its only one")
+    wait_until(only_one, 20, "all children are forked, and the fork server has only the supervisor's socket")
     for role in CHILDREN:
         for pid in broker.pids(role):
             process = psutil.Process(pid)
             assert process.ppid() == _pid(broker), role
-            assert os.getpgid(pid) == pid, role  # a Ctrl-C is the supervisor's alone
+            assert os.getpgid(pid) == pid, role  # only the supervisor gets a Ctrl-C
             _await_shared(pid, (server.pid, _pid(broker)), role == "acceptor")
             listening = [link for link in process.net_connections("tcp") if link.status == psutil.CONN_LISTEN]
             assert len(listening) == (role == "acceptor"), role
@@ -114,7 +114,7 @@ def test_a_broker_goes_on_without_its_fork_server(fresh_broker: Fresh) -> None:
     broker = fresh_broker()
     server = _fork_server(broker)
     server.kill()
-    wait_until(lambda: not psutil.pid_exists(server.pid), 20, "the dead fork server to be reaped")
+    wait_until(lambda: not psutil.pid_exists(server.pid), 20, "the dead fork server is reaped")
     for role in ("worker", "controller"):
         broker.await_respawn(role, broker.kill_role(role))
     _works(broker)
@@ -134,7 +134,7 @@ def test_a_stopped_fork_server_is_replaced(fresh_broker: Fresh) -> None:
 
 
 def test_a_fork_server_in_a_debugger_does_not_hold_up_the_end(fresh_broker: Fresh) -> None:
-    """It is dead, but it is no child of this process."""
+    """The fork server is dead, but the debugger is its parent."""
     broker = fresh_broker()
     with traced(_fork_server(broker).pid):
         broker.stop()
@@ -142,10 +142,10 @@ def test_a_fork_server_in_a_debugger_does_not_hold_up_the_end(fresh_broker: Fres
 
 
 def test_another_fork_server_takes_its_place(fresh_broker: Fresh) -> None:
-    """What dies after that is forked again, inherits nothing, and dies with the supervisor."""
+    """Later children are forked again, inherit nothing, and die with the supervisor."""
     broker = fresh_broker()
     _fork_server(broker).kill()
-    pid = wait_until(lambda: _forked_janitor(broker), 30, "a janitor forked by another fork server")
+    pid = wait_until(lambda: _forked_janitor(broker), 30, "another fork server has forked the janitor")
     server = _fork_server(broker)
     assert psutil.Process(pid).ppid() == psutil.Process(server.pid).ppid() == _pid(broker)
     _await_shared(pid, (server.pid,), 0)
@@ -157,13 +157,13 @@ def test_another_fork_server_takes_its_place(fresh_broker: Fresh) -> None:
 
 
 def _forked_janitor(broker: Broker) -> int:
-    """Kill the janitor; the pid of its successor if that was forked."""
+    """Kill the janitor; returns the pid of its successor if that was forked."""
     pid = broker.await_respawn("janitor", broker.kill_role("janitor"))[0]
     return pid if _stack(pid) in [_stack(server.pid) for server in _fork_servers(broker)] else 0
 
 
 def _stack(pid: int) -> str:
-    """The address of its stack: exec chooses a new one, fork does not."""
+    """The stack address: exec chooses a new one, fork does not."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[28 - 3]
 
 
@@ -185,7 +185,7 @@ def test_all_die_with_the_supervisor(fresh_broker: Fresh) -> None:
 
 
 def test_a_bad_setting_leaves_no_fork_server(fresh_broker: Fresh) -> None:
-    """It is forked before the configuration is read."""
+    """The fork server starts before the configuration is read."""
     broker = fresh_broker(start=False, num_partitions="many")
     try:
         broker.start()
@@ -193,7 +193,7 @@ def test_a_bad_setting_leaves_no_fork_server(fresh_broker: Fresh) -> None:
         assert "num.partitions" in str(refused)
     else:
         raise AssertionError("it has started")
-    found = psutil.process_iter(["ppid", "name"])  # without those that end meanwhile, other tests' among them
+    found = psutil.process_iter(["ppid", "name"])  # processes may end in between, also those of other tests
     assert not [one for one in found if one.info == {"ppid": os.getpid(), "name": "fork-server"}]
 
 

@@ -1,4 +1,4 @@
-"""The supervisor's sockets while listeners come and go."""
+"""The supervisor's sockets while listeners are added and removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAP = "PLAINTEXT:PLAINTEXT,A:PLAINTEXT,B:PLAINTEXT"
 
 
 class Here:
-    """The part of a Boot that this needs."""
+    """The part of a Boot that the sockets need."""
 
     def __init__(self, run_dir: Path) -> None:
         self.port, self.other = free_port(), free_port()
@@ -84,7 +84,7 @@ def test_the_change_does_not_come(here: Here) -> None:
 
 
 def test_another_change_comes(here: Here) -> None:
-    """Prepared sockets that it does not need are closed."""
+    """Prepared sockets that the other change does not need are closed."""
     here.prepare(here.a())
     assert here.listen(f"{here.base},B://127.0.0.1:0")["B"]
     assert not takes(here.other)

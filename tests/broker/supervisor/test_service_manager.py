@@ -27,7 +27,7 @@ from odradek.broker.process.start_timeout import TimeoutExtension
 
 @pytest.fixture
 def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """What NOTIFY_SOCKET leads to."""
+    """The socket at NOTIFY_SOCKET."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
         listening.settimeout(10)
@@ -36,7 +36,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 
 def test_more_time_is_requested_during_work(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that computes is given time; one that hangs is not."""
+    """A process that uses CPU time gets more time; a process that hangs does not."""
     monkeypatch.setattr(start_timeout, "LOOK_S", 0.05)
     work, looks, goal, enough = start_timeout._work, list[float](), [0], threading.Event()
 
@@ -47,7 +47,7 @@ def test_more_time_is_requested_during_work(manager: socket.socket, monkeypatch:
         return looks[-1]
 
     def await_looks() -> list[bytes]:
-        """What was asked until ten more of them; this thread uses no CPU time meanwhile."""
+        """Messages until ten more checks have run; this thread uses no CPU time meanwhile."""
         enough.clear()
         goal[0] = len(looks) + 10
         assert enough.wait(60)
@@ -63,8 +63,8 @@ def test_more_time_is_requested_during_work(manager: socket.socket, monkeypatch:
     hung.set()
     busy.join()
     assert asked[-1] == b"STATUS=recovering: 7 %\nEXTEND_TIMEOUT_USEC=30000000"
-    await_looks()  # what was asked before it hung
-    assert len(await_looks()) <= 1, "for what this thread did after the former ones"
+    await_looks()  # requests from before the hang
+    assert len(await_looks()) <= 1, "at most one request, for this thread's own work"
     working.end()
 
 
@@ -79,7 +79,7 @@ def drained(manager: socket.socket) -> list[bytes]:
 
 
 def test_nothing_is_said_after_the_end(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the last word would be `starting`."""
+    """Otherwise the last status would be `starting`."""
     monkeypatch.setattr(start_timeout, "LOOK_S", 0.0)
     looking, ended = threading.Event(), threading.Event()
 
@@ -100,7 +100,7 @@ def test_nothing_is_said_after_the_end(manager: socket.socket, monkeypatch: pyte
 
 
 def test_service_manager_that_does_not_read_blocks_no_process(manager: socket.socket) -> None:
-    """Its queue is full, as when it is stopped."""
+    """Its queue is full, as if it was stopped."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filling:
         filling.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -140,7 +140,7 @@ def test_a_watchdog_is_fed_in_time(manager: socket.socket) -> None:
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[socket.socket]:
-    """What stands at the journal's socket."""
+    """The daemon at the journal's socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "journal"))
         listening.settimeout(10)
@@ -186,7 +186,7 @@ def test_stderr_is_the_journal_only_when_it_says_so() -> None:
 
 
 def test_sockets_find_their_listeners() -> None:
-    """From the supervisor by name, from systemd by address."""
+    """By name from the supervisor, by address from systemd."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         endpoints = [Endpoint("A", "127.0.0.1", one.getsockname()[1]), Endpoint("B", "", two.getsockname()[1])]
         assert sockets.by_listener([("A", one), ("B", two)], endpoints) == {"A": one, "B": two}
@@ -202,7 +202,7 @@ def test_sockets_find_their_listeners() -> None:
 
 @pytest.mark.live
 def test_the_first_unit_waits_for_zookeeper_and_says_so(manager: socket.socket, tmp_path: Path) -> None:
-    """All others require it, and systemd starts none again that failed for its sake."""
+    """All other units require it, and systemd does not retry units whose requirement has failed."""
     manager.settimeout(60)
     properties = tmp_path / "server.properties"
     with socket.create_server(("127.0.0.1", 0)) as silent:

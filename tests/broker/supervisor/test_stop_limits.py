@@ -1,4 +1,4 @@
-"""A process that waits for another's end waits longer than that one may take, with any configuration."""
+"""With any configuration, a process that waits for another process's end waits longer than that may take."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_each_limit_is_longer_than_what_it_limits(config: BrokerConfig) -> None:
         assert stage.own_s + stop_limits.MARGIN_S <= stage.limit_s
         assert stage.limit_s + stop_limits.MARGIN_S <= stage.unit_s
     worker = stop_limits.stage_of(roles.FIRST_WORKER, config)
-    assert worker.own_s >= config["odradek.drain.timeout.ms"] / 1000, "it drains as long itself: workers.worker"
+    assert worker.own_s >= config["odradek.drain.timeout.ms"] / 1000, "workers.worker drains for as long itself"
     retries = config["controlled.shutdown.max.retries"]
     tries_s = (retries + 1) * stop_limits.ANSWER_S + retries * config["controlled.shutdown.retry.backoff.ms"] / 1000
     assert tries_s + stop_limits.MARGIN_S <= stop_limits.departure_s(config)

@@ -1,4 +1,4 @@
-"""Stopped processes of the broker: which are killed, and which are not."""
+"""The stopped processes of the broker that are killed, and those that are spared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PTRACE_SEIZE, _PTRACE_INTERRUPT = 0x4206, 0x4207
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    """Some process."""
+    """Any process."""
     made = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], preexec_fn=die_with_parent)
     yield made
     made.kill()
@@ -32,7 +32,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def look(sweeper: StoppedProcesses, process: subprocess.Popen[bytes], times: int, alive: bool = True) -> list[int]:
-    """Some looks, each when it is due; the pids killed."""
+    """Check several times, each when it is due; returns the killed pids."""
     killed = []
     for _ in range(times):
         sweeper._next_check = 0.0
@@ -57,7 +57,7 @@ def test_a_stopped_process_is_killed_when_its_time_is_over(process: subprocess.P
 def test_supervisor_without_descriptors_kills_later(
     process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The supervisor, whose end is the broker's."""
+    """If this process were the supervisor, its end would end the broker."""
 
     def none_left(pid: int) -> int:
         raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
@@ -90,13 +90,13 @@ def test_one_that_goes_on_is_spared(process: subprocess.Popen[bytes]) -> None:
 def test_running_ones_and_other_peoples_are_left_alone(process: subprocess.Popen[bytes]) -> None:
     assert look(StoppedProcesses(0), process, 3) == []
     stop(process)
-    assert look(StoppedProcesses(0), process, 3, alive=False) == [], "that role has no process: the pid is old"
-    assert look(StoppedProcesses(-1), process, 3) == [], "-1: never"
+    assert look(StoppedProcesses(0), process, 3, alive=False) == [], "the role has no process: the pid is old"
+    assert look(StoppedProcesses(-1), process, 3) == [], "-1 must disable the kill"
     assert process.poll() is None
 
 
 def test_a_debugged_process_is_left_alone(process: subprocess.Popen[bytes]) -> None:
-    """gdb holds it in a tracing stop, `t`, for as long as the session lasts."""
+    """gdb holds a process in a tracing stop, `t`, for the whole session."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     if libc.ptrace(_PTRACE_SEIZE, process.pid, None, None):

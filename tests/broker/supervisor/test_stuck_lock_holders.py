@@ -1,4 +1,4 @@
-"""Stuck lock holders: which are killed, and which are not."""
+"""The stuck lock holders that are killed, and those that are spared."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _sweeper(shared: Shared, tmp_path: Path, stall_ms: int = 0) -> StuckHolders:
 def test_a_stuck_holder_is_killed_at_the_second_look(
     shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
-    os.kill(holder.pid, signal.SIGSTOP)  # even a stopped one
+    os.kill(holder.pid, signal.SIGSTOP)  # even a stopped process
     shared.slots[3].record_holder(holder.pid)
     shared.slots[3].mark_contended(_now_ms() - 1)
     sweeper = _sweeper(shared, tmp_path)
@@ -81,7 +81,7 @@ def test_not_before_its_time(shared: Shared, tmp_path: Path, holder: subprocess.
 def test_old_mark_on_a_free_lock_kills_no_process(
     shared: Shared, tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
-    """The waiter died after its note, the holder gave the lock back long ago."""
+    """The waiting process died after its mark, and the holder has released the lock long ago."""
     shared.slots[5].record_holder(holder.pid)
     shared.slots[5].mark_contended(_now_ms() - 1)
     sweeper = _sweeper(shared, tmp_path)
@@ -93,7 +93,7 @@ def test_old_mark_on_a_free_lock_kills_no_process(
 def test_a_holder_that_went_on_is_spared(
     shared: Shared, tmp_path: Path, holder: subprocess.Popen[str], renewed: bool
 ) -> None:
-    """Another took the lock meanwhile, or the same one works on for long."""
+    """Another process took the lock in between, or the same one has long work."""
     sweeper, start_ms = _sweeper(shared, tmp_path), _now_ms()
     shared.slots[3].record_holder(holder.pid)
     for n in range(3):

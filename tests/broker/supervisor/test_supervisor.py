@@ -1,4 +1,4 @@
-"""The supervisor with real processes: children that only live (standin.py), so that its own behaviour is seen."""
+"""The supervisor with real but trivial children (standin.py), so that its own behaviour shows."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Standin:
     def start(self, *overrides: str, wait: bool = True) -> Standin:
         settings = ["listeners=PLAINTEXT://127.0.0.1:0", "odradek.workers=2", *overrides]
         with self.out.open("ab") as out:
-            readies = self.text.count("READY ")  # of former starts: this one may be ready before anybody looks
+            readies = self.text.count("READY ")  # of former starts; this one may be ready before the wait begins
             self.process = subprocess.Popen(
                 [sys.executable, str(STANDIN), "start", str(self.data), *settings],
                 stdin=subprocess.DEVNULL,
@@ -75,7 +75,7 @@ class Standin:
                 preexec_fn=die_with_parent,
             )
         if wait:
-            wait_until(lambda: self.text.count("READY ") > readies or self._ended(), 120, "READY")
+            wait_until(lambda: self.text.count("READY ") > readies or self._ended(), 120, "the broker is ready")
             assert not self._ended(), self.text
         return self
 
@@ -198,10 +198,10 @@ def test_a_killed_child_is_started_again(standin: Standin, name: str) -> None:
     others = {other: standin.role_pid(other) for other in ROLES if other != name}
     killed = standin.role_pid(name)
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: standin.role_pid(name) not in (0, killed), 60, f"{name} again")
+    wait_until(lambda: standin.role_pid(name) not in (0, killed), 60, f"{name} is restarted")
     row = lambda: standin.processes()[name]  # noqa: E731
-    # Until it has entered its row, that is still the one that was killed while it ran.
-    wait_until(lambda: row()["state"] == "running" and row()["starts"] > 1, 60, f"{name} to run")
+    # Before the new process has written its row, the row is that of the killed one.
+    wait_until(lambda: row()["state"] == "running" and row()["starts"] > 1, 60, f"{name} runs")
     assert row()["starts"] == 2
     assert {other: standin.role_pid(other) for other in others} == others
     assert standin.stop() == 0
@@ -220,7 +220,7 @@ def test_children_die_with_the_supervisor_and_the_next_start_replaces_all(standi
     stray.write_bytes(b"left by an unknown process")
     standin.start()
     assert not stray.exists()
-    assert standin.processes()["worker-0"]["starts"] == 1  # a new memory, not the former one
+    assert standin.processes()["worker-0"]["starts"] == 1  # the memory must be new
     assert standin.stop() == 0
     assert not standin.shm()
 
@@ -236,15 +236,15 @@ def test_fatal_boot_error_of_a_child_stops_the_broker(standin: Standin) -> None:
 
 
 def test_a_child_that_ran_before_cannot_stop_the_broker(standin: Standin) -> None:
-    """Whatever it says that it misses, it had it: the others go on, and it is started again until it runs."""
+    """A resource that it lacks now existed at the first start, so the others continue, and the child is restarted."""
     standin.start()
     others = {other: standin.role_pid(other) for other in ROLES if other != "janitor"}
     refused = standin.data / "janitor.exit"
     refused.write_text(str(FATAL_BOOT))
     os.kill(standin.role_pid("janitor"), signal.SIGKILL)
-    wait_until(lambda: standin.text.count("exit code 3") >= 2, 60, "it to be tried again")
+    wait_until(lambda: standin.text.count("exit code 3") >= 2, 60, "the janitor is restarted")
     refused.unlink()
-    wait_until(lambda: standin.processes()["janitor"]["state"] == "running", 60, "it to run again")
+    wait_until(lambda: standin.processes()["janitor"]["state"] == "running", 60, "the janitor runs")
     assert {other: standin.role_pid(other) for other in others} == others
     assert standin.stop() == 0
 
@@ -333,14 +333,14 @@ def test_events_tell_of_a_death(standin: Standin) -> None:
 
 
 def _await_subscribed(standin: Standin, heard: Iterator[dict[str, Any] | None]) -> None:
-    """Events before the subscription are lost: publish harmless ones until it is heard."""
+    """Events before the subscription are lost: publish harmless events until one arrives."""
     next(heard)
 
     def told() -> bool:
-        standin.ask("scale", workers=2)  # as many as there are
+        standin.ask("scale", workers=2)  # the current number
         return next(heard) is not None
 
-    wait_until(told, 60, "an event")
+    wait_until(told, 60, "an event arrives")
 
 
 def test_bad_commands_are_answered(standin: Standin) -> None:
@@ -356,7 +356,7 @@ def test_bad_commands_are_answered(standin: Standin) -> None:
 
 
 def test_interrupt_stops_too_and_a_hung_child_is_killed(standin: Standin) -> None:
-    # Never killed for being stopped, however long it takes to the signal that ends all.
+    # The stopped child is not killed before the signal, however long that takes.
     standin.start("odradek.drain.timeout.ms=1000", "odradek.stopped.kill.ms=-1")
     os.kill(standin.role_pid("worker-1"), signal.SIGSTOP)
     assert standin.process is not None
@@ -377,21 +377,21 @@ def test_stopped_child_does_not_delay_the_shutdown(standin: Standin) -> None:
 
 
 def test_a_child_in_a_debugger_does_not_hold_up_the_end(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is dead and has released everything, but it cannot be reaped."""
+    """The child is dead and has released everything, but cannot be reaped."""
     monkeypatch.setenv("STANDIN_TIMEOUT_S", "0.5")
     standin.start()
     assert standin.process is not None
     with traced(standin.role_pid("janitor")):
         standin.process.send_signal(signal.SIGTERM)
         wait_until(lambda: "SIGTERM: stopping" in standin.text, 60)
-        assert standin.stop() == 0  # by a second one: the stage's own limit is not waited for
+        assert standin.stop() == 0  # by a second signal, without waiting for the stage's limit
     assert "cannot wait for janitor" in standin.text
     assert (standin.data / "finished").exists()
     assert not standin.shm()
 
 
 def test_unkillable_child_does_not_delay_the_shutdown(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Like a process that waits for a disk: here a foreign process holds its role byte."""
+    """Like a process in disk sleep: here a foreign process holds the lock of its role."""
     monkeypatch.setenv("STANDIN_TIMEOUT_S", "0.5")
     standin.start()
     assert standin.process is not None
@@ -401,12 +401,12 @@ def test_unkillable_child_does_not_delay_the_shutdown(standin: Standin, monkeypa
     wait_until(lambda: "SIGTERM: stopping" in standin.text, 60)
     assert standin.stop() == 1
     assert "worker-9 does not exit after SIGKILL" in standin.text
-    assert not (standin.data / "finished").exists(), "it may still write"
+    assert not (standin.data / "finished").exists(), "the stop was finished while a process may still write"
     locks.close()
 
 
 def test_checkpoint_lock_does_not_delay_the_shutdown(standin: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process should hold it when all have ended; the log directory is not marked clean then."""
+    """No process should hold the lock after all have ended; the log directory gets no clean mark then."""
     monkeypatch.setenv("STANDIN_TIMEOUT_S", "0.5")
     standin.start()
     with CheckpointLocks(standin.run_dir).of(0):
@@ -416,7 +416,7 @@ def test_checkpoint_lock_does_not_delay_the_shutdown(standin: Standin, monkeypat
 
 
 def test_hanging_peers_on_the_bus_do_not_delay_the_shutdown(standin: Standin) -> None:
-    """One has asked for something and does not read the answer, one does not read what is published."""
+    """One client does not read its response, another one does not read events."""
     standin.start()
     asking = subprocess.Popen([sys.executable, "-c", HUNG, str(standin.run_dir)], stdout=subprocess.PIPE)
     assert asking.stdout is not None
@@ -435,7 +435,7 @@ def test_other_things_in_the_run_directory_are_left_alone(standin: Standin, monk
     mine = standin.data.parent / "mine"
     mine.mkdir()
     (mine / "letter").touch()
-    (mine / "log-levels.json").write_text('{"odradek": "DEBUG"}')  # of a run that was killed
+    (mine / "log-levels.json").write_text('{"odradek": "DEBUG"}')  # left by a killed run
     monkeypatch.setenv("ODRADEK_RUN_DIR", str(mine))
     standin.run_dir = mine
     standin.start()

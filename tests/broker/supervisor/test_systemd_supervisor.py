@@ -1,4 +1,4 @@
-"""What the supervisor under systemd does of log directories: it keeps their locks, and sees when none is left."""
+"""The supervisor under systemd locks the log directories, and notices when none is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[ControllerHarness]:
-    """A broker's memory and run directory, with no process."""
+    """A broker's memory and run directory, without processes."""
     harness = ControllerHarness(tmp_path)
     yield harness
     harness.close()
@@ -34,7 +34,7 @@ def broker(tmp_path: Path) -> Iterator[ControllerHarness]:
 
 @pytest.fixture
 def overseer(broker: ControllerHarness) -> Iterator[subprocess.Popen[bytes]]:
-    """Started while the log directory's lock cannot be opened."""
+    """A supervisor, started while the log directory's lock cannot be opened."""
     (Path(broker.config.data_dir) / logdirs.LOCK).mkdir()
     words = [sys.executable, "-m", "odradek.broker", "run", "supervisor", "--run-dir", str(broker.run_dir)]
     with subprocess.Popen(words, preexec_fn=die_with_parent) as process:
@@ -45,12 +45,12 @@ def overseer(broker: ControllerHarness) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_log_directory_that_cannot_be_locked_is_tried_again(
     broker: ControllerHarness, overseer: subprocess.Popen[bytes]
 ) -> None:
-    """It continues with its other tasks, such as killing stuck processes. It does not exit with 3, which is final."""
+    """The supervisor continues with its other tasks, such as killing stuck processes; exit code 3 would be final."""
     state = lambda: broker.shared.processes.get(roles.SUPERVISOR, "state")  # noqa: E731
-    wait_until(lambda: overseer.poll() is not None or state() == processes.RUNNING, 60, "it to run")
+    wait_until(lambda: overseer.poll() is not None or state() == processes.RUNNING, 60, "the supervisor runs")
     assert overseer.poll() is None
     (Path(broker.config.data_dir) / logdirs.LOCK).rmdir()
-    wait_until(lambda: _in_use(broker.config.data_dir), 60, "it to lock the directory")
+    wait_until(lambda: _in_use(broker.config.data_dir), 60, "the supervisor locks the directory")
 
 
 def _in_use(log_dir: str) -> bool:
@@ -61,8 +61,8 @@ def test_it_asks_for_a_stop_when_no_log_directory_is_left(
     broker: ControllerHarness, overseer: subprocess.Popen[bytes]
 ) -> None:
     broker.shared.fail_dir(0)
-    wait_until((broker.run_dir / OFFLINE).exists, 60, "the file that systemd looks for")
-    assert overseer.poll() is None, "it goes on until systemd stops it"
+    wait_until((broker.run_dir / OFFLINE).exists, 60, "the file exists that systemd watches")
+    assert overseer.poll() is None, "the supervisor must run until systemd stops it"
 
 
 def test_another_brokers_directory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,17 +73,17 @@ def test_another_brokers_directory_is_an_error(tmp_path: Path, monkeypatch: pyte
     kept = LogDirLocks([str(one), str(two), str(failed)], 7, failed=[2])
     kept.turn()
     assert kept.free.keys() == {1} and logdirs.is_in_use(one)
-    assert not list(failed.iterdir()), "it may be another broker's by now"
+    assert not list(failed.iterdir()), "nothing may be written to a directory that another broker may use"
     two.mkdir()
-    logdirs.lock_dir(two)  # by another description
+    logdirs.lock_dir(two)  # by another file description
     with pytest.raises(OdradekError, match="two is in use: another broker"):
         kept.turn()
 
 
 def test_the_sockets_are_systemds(broker: ControllerHarness, overseer: subprocess.Popen[bytes]) -> None:
-    """Other listeners are refused, what is advertised is saved for processes that start."""
+    """Other listeners are refused; the advertised listeners are saved for processes that start."""
     state = lambda: broker.shared.processes.get(roles.SUPERVISOR, "state")  # noqa: E731
-    wait_until(lambda: overseer.poll() is not None or state() == processes.RUNNING, 60, "it to run")
+    wait_until(lambda: overseer.poll() is not None or state() == processes.RUNNING, 60, "the supervisor runs")
     former = configuration.saved(broker.run_dir).listeners
     more = {"listeners": ",".join(map(str, former)) + ",SSL://127.0.0.1:0"}
     for command, arguments in (("prepare-listeners", {"keep": True}), ("listen", {})):

@@ -39,14 +39,14 @@ def without_effect(difference: Difference) -> bool:
 
 
 def _without_effect_here(field: Field) -> bool:
-    """Whether a config is answered as read-only, and is."""
+    """Whether a config is returned as read-only, and is so."""
     found = CONFIG_READ_ONLY.search(field.path)
     key = configdef.broker_key(found[1]) if found else None
     return key is not None and key.change == READ_ONLY and field.ours is True
 
 
 def of_client_metrics(difference: Difference) -> bool:
-    """Of no other resource, but that all that are asked for with them are refused."""
+    """Only client metrics differ, except that all resources of the same request are refused."""
     if difference.step.api == "DescribeConfigs":
         asked = any(resource.resource_type == CLIENT_METRICS for resource in difference.request.resources)
         return asked and errors_in(difference.ours) == {errors.INVALID_REQUEST}
@@ -57,7 +57,7 @@ def of_client_metrics(difference: Difference) -> bool:
 
 
 def _by_type(answer: Any) -> dict[int, list[Any]]:
-    """The rows of an answer by type of resource."""
+    """The rows of a response by type of resource."""
     found: dict[int, list[Any]] = {}
     for row in answer["responses"] if isinstance(answer, dict) else ():
         found.setdefault(row["resource_type"], []).append(row)

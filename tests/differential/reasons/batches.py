@@ -1,4 +1,4 @@
-"""Record batches of the sequences: whether they are valid, and their contents."""
+"""Record batches of the sequences: their validity and contents."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ...fuzz.sequences import Step
 from ..pair import Difference, decoded
 
 GZIP, SNAPPY, LZ4 = 1, 2, 3
-RECORD = 6  # fields of a record that was read; the first is its offset
+RECORD = 6  # the number of fields of a decoded record; the first is its offset
 CODECS = 5  # none, gzip, snappy, lz4, zstd
-OLD_HEADER = 17  # bytes, up to where a message says its codec
-MOST = 1 << 24  # bytes of unpacked records
-MORE = 16  # bytes behind the last block, at most
+OLD_HEADER = 17  # bytes up to the codec of a message
+MOST = 1 << 24  # the maximum bytes of unpacked records
+MORE = 16  # the maximum bytes after the last block
 
 
 def unsound(difference: Difference) -> list[tuple[str, int]]:
-    """The parts with invalid batches; old formats are not judged here."""
+    """The partitions with invalid batches; old formats are not checked here."""
     parts = [(topic.name, part) for topic in difference.request.topic_data for part in topic.partition_data]
     return [(name, part.index) for name, part in parts if not is_sound(bytes(part.records or b""))]
 
@@ -41,7 +41,7 @@ def codec(records: bytes) -> int:
 
 
 def is_sound(one: bytes) -> bool:
-    """Whether a client may send this batch of magic 2, and it equals the encoding of its records."""
+    """Whether a client may send this batch of magic 2, which must equal the encoding of its records."""
     if len(one) <= HEADER_SIZE or one[16] != 2:
         return False
     _, _, _, _, _, attributes, last, base, *_, count = HEADER.unpack_from(one)
@@ -50,7 +50,7 @@ def is_sound(one: bytes) -> bool:
     try:
         rows = [record(at, row.value, row.key, row.timestamp - base, row.headers) for at, row in enumerate(parse(one))]
         return len(rows) == count and b"".join(rows) == codecs.decompress(codec(one), one[HEADER_SIZE:], MOST)
-    except Exception:  # whatever the two readers say of what is no batch
+    except Exception:  # any error of the two readers for invalid bytes
         return False
 
 
@@ -69,14 +69,14 @@ def has_more(one: bytes) -> bool:
 def _unpacks(one: bytes) -> bool:
     try:
         return bool(codecs.decompress(codec(one), one[HEADER_SIZE:], MOST))
-    except Exception:  # whatever the reader says of it
+    except Exception:  # any error of the reader
         return False
 
 
 def times(one: bytes) -> list[int]:
     try:
         return [row.timestamp for row in parse(one) if row.timestamp is not None]
-    except Exception:  # it is no batch
+    except Exception:  # the bytes are no batch
         return []
 
 
@@ -85,7 +85,7 @@ def sent_out_of_order(difference: Difference) -> bool:
 
 
 def sent(difference: Difference) -> list[bytes]:
-    """All records sent before, whatever their outcome."""
+    """All former records, whatever their result."""
     return [one for step, body in difference.produced for one in _in_produce(decoded(step, body))]
 
 
@@ -96,19 +96,19 @@ def dense(rows: list[Any]) -> bool:
 def in_order(one: bytes) -> bool:
     try:
         offsets = [row.offset for row in parse(one)]
-    except Exception:  # it is no batch
+    except Exception:  # the bytes are no batch
         return True
     return offsets == list(range(len(offsets)))
 
 
 def in_parts(step: Step, body: bytes) -> list[tuple[tuple[str, int], bytes]]:
-    """The bytes that a Produce request sends to each partition."""
+    """The bytes for each partition of a Produce request."""
     rows = [(topic.name, part) for topic in decoded(step, body).topic_data for part in topic.partition_data]
     return [((name, part.index), bytes(part.records or b"")) for name, part in rows]
 
 
 def sequence(one: bytes, attributes: int) -> tuple[bytes, int] | None:
-    """Producer id and epoch, and the sequence, of a batch that has at least these attributes."""
+    """Producer id and epoch, and the sequence, of a batch with at least these attributes."""
     if len(one) < HEADER_SIZE or one[16] != 2 or one[22] & attributes != attributes:
         return None
     return one[43:53], HEADER.unpack_from(one)[11]

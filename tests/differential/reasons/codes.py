@@ -1,4 +1,4 @@
-"""What a reason is, and reasons that consist of error codes only."""
+"""The type of a reason, and reasons that consist of error codes only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..pair import Difference
 
 
 class Reason(NamedTuple):
-    """`holds` says whether a difference is this one."""
+    """`holds` decides whether a difference has this reason."""
 
     why: str
     holds: Callable[[Difference], bool]
 
 
 def exception(difference: Difference) -> bool:
-    """An unintended error of Kafka, where this broker answers an error too."""
+    """An unintended error of Kafka, where this broker returns an error, too."""
     codes = [field for field in difference.fields if field.path.endswith("/error_code")]
     return bool(codes) and all(field.theirs == -1 and field.ours > 0 for field in codes)
 
@@ -29,7 +29,7 @@ def no_answer(difference: Difference) -> bool:
 
 
 def one_code(api: str, ours: set[int], theirs: set[int], first: int = 0) -> Callable[[Difference], bool]:
-    """The same API (from that version on), and only error codes differ: these here, those in Kafka."""
+    """The same API (from that version on) with only different error codes: these here, those in Kafka."""
 
     def holds(difference: Difference) -> bool:
         known = difference.step.api == api and difference.step.version >= first

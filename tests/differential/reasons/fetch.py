@@ -1,4 +1,4 @@
-"""Differences in what is read: Fetch and ListOffsets."""
+"""Differences of reads: Fetch and ListOffsets."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .codes import is_code
 
 CONVERTED = 4  # the first version of Fetch whose clients read every message format
 HARD_LIMIT = 3  # the first version of Fetch whose limit a first batch may exceed
-SMALL = 200  # bytes, the limits of the pools that hardly a batch fits
+SMALL = 200  # bytes: pool limits that hardly any batch fits
 
 
 def elsewhere(difference: Difference) -> bool:
-    """Of the whole request; the session that is continued was begun on another connection, which may be closed."""
+    """The whole response differs; the session was started on another connection, which may be closed."""
     known = difference.step.api == "Fetch" and bool(getattr(difference.request, "session_id", 0))
     return known and isinstance(difference.ours, dict) and difference.ours["error_code"] == 70
 
@@ -79,7 +79,7 @@ def packed_anew(difference: Difference) -> bool:
 
 
 def beyond_the_limit(difference: Difference) -> bool:
-    """Of a partition; the error leaves out the high watermark."""
+    """The difference is one partition's; an error omits the high watermark."""
     step = difference.step
     fields = [field for field in difference.fields if not field.path.endswith("/high_watermark")]
     refused = bool(fields) and all(is_code(field, {errors.UNSUPPORTED_COMPRESSION_TYPE}, {0}) for field in fields)
@@ -101,12 +101,12 @@ def _begins_alike(field: Field) -> bool:
 
 
 def numbered(difference: Difference) -> bool:
-    if difference.step.api == "ListOffsets":  # Kafka looks for them by their time and does not find them
+    if difference.step.api == "ListOffsets":  # Kafka searches for them by timestamp and does not find them
         return all(field.theirs == -1 for field in difference.fields) and sent_out_of_order(difference)
     if difference.step.api != "Fetch" or not all(field.path.endswith("/records") for field in difference.fields):
         return False
     pairs = [(field.ours, field.theirs) for field in difference.fields]
-    if all(isinstance(ours, tuple) for ours, _ in pairs):  # as many in Kafka, in the same order
+    if all(isinstance(ours, tuple) for ours, _ in pairs):  # the same number in Kafka, in the same order
         return all(_other_offset(ours, theirs) for ours, theirs in pairs) and sent_out_of_order(difference)
     return all(_gap_only_there(ours, theirs) for ours, theirs in pairs)
 
@@ -117,7 +117,7 @@ def _other_offset(ours: Any, theirs: Any) -> bool:
 
 
 def _gap_only_there(ours: Any, theirs: Any) -> bool:
-    """Both have records; Kafka's are a part of ours, in order, but numbered with gaps or against the order."""
+    """Both have records; Kafka's are a subsequence of ours, but numbered with gaps or in decreasing order."""
     if not all(isinstance(rows, list) and all(len(row) == RECORD for row in rows) for rows in (ours, theirs)):
         return False
     rest = iter(row[1:] for row in ours)

@@ -10,11 +10,11 @@ from .codes import is_code
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE_IN_PROGRESS, OUT_OF_ORDER, NO_GROUP = 22, 25, 27, 45, 69
 LEFT_BEHIND = {
-    "JoinGroup": {23, 79},  # INCONSISTENT_GROUP_PROTOCOL; MEMBER_ID_REQUIRED, after which one may leave
+    "JoinGroup": {23, 79},  # INCONSISTENT_GROUP_PROTOCOL; MEMBER_ID_REQUIRED, after which a client may leave
     "OffsetCommit": {errors.OFFSET_METADATA_TOO_LARGE},
     "TxnOffsetCommit": {errors.OFFSET_METADATA_TOO_LARGE},
 }
-"""Errors with which Kafka makes a group that is not there before it answers them."""
+"""Errors of responses before which Kafka creates a missing group."""
 
 
 def former_start(difference: Difference) -> bool:
@@ -28,7 +28,7 @@ def pending_static(difference: Difference) -> bool:
 
 
 def tie(difference: Difference) -> bool:
-    """The member itself could choose either."""
+    """The member itself might choose either."""
     if difference.step.api != "JoinGroup" or [field.path for field in difference.fields] != ["/protocol_name"]:
         return False
     (field,) = difference.fields
@@ -43,13 +43,13 @@ def superseded(difference: Difference) -> bool:
 
 
 def nothing_left(difference: Difference) -> bool:
-    """Of a group that a JoinGroup has made who did not join, being refused or having left again; or refused offsets."""
+    """The group was created by a JoinGroup that was refused or whose member has left, or by refused offsets."""
     asked = any(errors_in(answer) & LEFT_BEHIND.get(step.api, set()) for step, answer in difference.before)
     return asked and _is_gone(difference)
 
 
 def _is_gone(difference: Difference) -> bool:
-    """Whether this broker has no such group, and Kafka an empty one."""
+    """Whether this broker lacks the group, and Kafka has an empty one."""
     api, fields = difference.step.api, difference.fields
     if api == "ListGroups":
         ours, theirs = difference.ours["groups"], difference.theirs["groups"]

@@ -1,4 +1,4 @@
-"""Differences in the answers to Produce."""
+"""Differences of Produce responses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .batches import CODECS, codec, has_more, in_order, in_parts, is_sound, reco
 from .codes import is_code
 from .groups import OUT_OF_ORDER
 
-UNFIT = {-1, 2, 3, 10, 17, 32, 87}  # errors of a batch, or its partition, that cannot be stored for any sender
+UNFIT = {-1, 2, 3, 10, 17, 32, 87}  # errors of a batch or partition that hold for any sender
 UNREADABLE = {-1, errors.CORRUPT_MESSAGE, errors.INVALID_RECORD}
 
 
@@ -26,7 +26,7 @@ def all_corrupt(difference: Difference) -> bool:
 
 
 def _refuses_one(difference: Difference) -> bool:
-    """Whether this broker refuses an invalid batch, for whatever reason."""
+    """Whether this broker refuses an invalid batch, for any reason."""
     rows = difference.ours["responses"]
     codes = {(row["name"], part["index"]): part["error_code"] for row in rows for part in row["partition_responses"]}
     return any(codes.get(place) for place in unsound(difference))
@@ -83,13 +83,13 @@ def coordinator_first(difference: Difference) -> bool:
 
 
 def noted_before(difference: Difference) -> bool:
-    """Of one partition."""
+    """The difference is one partition's."""
     refused = bool(difference.fields) and any(is_code(field, {0}, {OUT_OF_ORDER}) for field in difference.fields)
     return refused and any(_follows_unsound(difference, *place) for place in in_parts(difference.step, difference.body))
 
 
 def _follows_unsound(difference: Difference, place: tuple[str, int], one: bytes) -> bool:
-    """Whether the batch's producer sent an invalid batch with an earlier sequence to the partition before."""
+    """Whether the batch's producer has sent an invalid batch with an earlier sequence to the partition."""
     wanted = sequence(one, 0)
     before = [row for step, body in difference.produced for row in in_parts(step, body) if row[0] == place]
     return wanted is not None and any(

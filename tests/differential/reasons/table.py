@@ -1,4 +1,4 @@
-"""Differences that stay, each with its reason. A sequence ends with one that may leave the brokers in other states."""
+"""Accepted differences, each with its reason. One that may leave the brokers in other states ends a sequence."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def passes(difference: Difference) -> bool:
         return False
     if all(_both_refused(field) for field in difference.fields):
         return True
-    if difference.step.api == "Fetch":  # of a session the next request would differ
+    if difference.step.api == "Fetch":  # the next request of its session would differ
         return all(field.path.startswith("/responses") for field in difference.fields)
     return difference.step.api in READS
 
@@ -243,7 +243,7 @@ def _both_refused(field: Field) -> bool:
 
 
 def reason(difference: Difference) -> Reason | None:
-    """Why a difference stays; None if it must be fixed. Parts of an answer may have reasons of their own."""
+    """Why a difference is accepted; None if it must be fixed. Parts of a response may have their own reasons."""
     if not difference.is_whole:
         return None
     found = _of_all(difference)
@@ -258,7 +258,7 @@ def _of_all(difference: Difference) -> Reason | None:
 
 
 def _by_part(difference: Difference) -> Iterator[Difference]:
-    """The difference of each part of an answer that has one."""
+    """The difference of each differing part of a response."""
     parts = PARTS[difference.step.api]
     ours, theirs = parts(difference.ours), parts(difference.theirs)
     for place in ours:
@@ -267,7 +267,7 @@ def _by_part(difference: Difference) -> Iterator[Difference]:
 
 
 def _by_partition(answer: Any) -> dict[tuple[str, int], Any]:
-    """The answer to a Produce, divided by partition."""
+    """A Produce response, divided by partition."""
     rows = answer["responses"] if isinstance(answer, dict) else []
     return {
         (row["name"], part["index"]): {**answer, "responses": [{**row, "partition_responses": [part]}]}
@@ -277,13 +277,13 @@ def _by_partition(answer: Any) -> dict[tuple[str, int], Any]:
 
 
 def _by_resource(answer: Any) -> dict[tuple[int, str], Any]:
-    """The answer to a change of configs, divided by resource."""
+    """The response to a change of configs, divided by resource."""
     rows = answer["responses"] if isinstance(answer, dict) else []
     return {(row["resource_type"], row["resource_name"]): {**answer, "responses": [row]} for row in rows}
 
 
 def _by_topic(answer: Any) -> dict[str, Any]:
-    """The answer to a CreateTopics, divided by topic."""
+    """A CreateTopics response, divided by topic."""
     rows = answer["topics"] if isinstance(answer, dict) else []
     return {row["name"]: {**answer, "topics": [row]} for row in rows}
 

@@ -1,8 +1,8 @@
-"""Faults of the data source as a whole: what comes out is what went in, each once, whatever dies in between.
+"""Faults of the data source as a whole: each row that was sent is read once, whatever dies in between.
 
-What is repeated after which change, and behind which effects. Those of streams and of batches with a name are in
-`redone`, those of an archive in `test_redo_archive`; "all" are all of them, in one session of Spark. A dash: no test.
-Where only `make test-long` has all of them, `make test-rest` has those that are named, or some.
+The table says which changes are tested for a repetition, after which effects. The effects of streams and of named
+batches are in `redone`, those of an archive in `test_redo_archive`; "all" means all of them, in one session of Spark.
+A dash: no test. Where only `make test-long` has all of them, `make test-rest` has those that are named, or some.
 
     changed meanwhile         a stream                   a batch with a name       a run of the archive
     ------------------------  -------------------------  ------------------------  --------------------------
@@ -26,8 +26,8 @@ Where only `make test-long` has all of them, `make test-rest` has those that are
     quotas                    all: test_redo_quotas      half, sent:               tasks: test_redo_quotas
                                                            test_redo_quotas
 
-Each job has one fault in test_every_job, which is the part of `make test`. Processes are killed in test_deaths and
+Each job has one fault in test_every_job, which belongs to `make test`. Processes are killed in test_deaths and
 test_brokers, those of jobs in `jobs`: test_archive_faults, test_accounted, test_restore, test_stages_faults. Every step
-of an archive's commit is in test_archive_store and test_archive_writers, those of a unit's transaction are in
+of an archive's commit is in test_archive_store and test_archive_writers, the steps of a unit's transaction are in
 test_transactions.
 """

@@ -1,4 +1,4 @@
-"""Is what came out what went in, each once? By ids, of which no two are sent alike."""
+"""Check by unique ids that each sent record was read once."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ TOLD = 10
 
 
 class Difference(NamedTuple):
-    """Ids, in order; empty where all is well."""
+    """Ids, in order; empty without a difference."""
 
     lost: tuple[str, ...]
-    doubled: tuple[str, ...]  # once for each time too many
-    strange: tuple[str, ...]  # that no client sent
+    doubled: tuple[str, ...]  # one entry for each extra copy
+    strange: tuple[str, ...]  # ids that no client sent
 
     def __str__(self) -> str:
-        """One line a kind, with the first of each."""
+        """One line for each kind, with its first ids."""
         told = [f"{len(ids)} {kind}: {', '.join(ids[:TOLD])}" for kind, ids in self._asdict().items() if ids]
         return "\n".join(told) or "no difference"
 
 
 def compare(sent: Iterable[str], found: Iterable[str]) -> Difference:
-    """What is wrong with `found`; AssertionError when an id was sent twice, which could not be told apart."""
+    """The difference of `found` from `sent`; AssertionError if an id was sent twice: then duplicates are ambiguous."""
     expected, seen = Counter(sent), Counter(found)
     assert set(expected.values()) <= {1}, "ids were sent twice"
     strange = seen.keys() - expected.keys()
@@ -42,19 +42,19 @@ def _sorted(ids: Counter[str]) -> tuple[str, ...]:
 
 
 def ids(broker: Any, topic: str) -> list[str]:
-    """The values of a topic, as a reader with read_committed has them; what is undecided and after it is not there."""
+    """The values of a topic for a reader with read_committed, up to the last stable offset."""
     return [(record.value or b"").decode() for record in written(broker, topic, "read_committed")]
 
 
 def assert_each_once(broker: Any, topic: str, sent: Iterable[str]) -> None:
-    """AssertionError that tells what was lost, doubled or is strange; once nothing is undecided any more."""
+    """Wait until no transaction is open; AssertionError that names lost, duplicated and strange ids."""
     await_stable(broker, topic)
     difference = compare(sent, ids(broker, topic))
     assert not any(difference), str(difference)
 
 
 def assert_accounted(broker: Any, sent: Iterable[str], *topics: str) -> None:
-    """Each id is a key once in all of the topics, and each of their offsets is a record's, aborted, or a marker's."""
+    """Each id is the key of one record in the topics; each of their offsets has a record, aborted or not, or marker."""
     found: list[str] = []
     for topic in topics:
         await_stable(broker, topic)
@@ -67,5 +67,5 @@ def assert_accounted(broker: Any, sent: Iterable[str], *topics: str) -> None:
 
 
 def partitions(broker: Any, topic: str) -> int:
-    """How many it has."""
+    """The number of its partitions."""
     return len(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, WAIT).topics[topic].partitions)

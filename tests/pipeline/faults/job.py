@@ -1,12 +1,12 @@
-"""A job of its own: a stream from topic to topic, each row once, whose parts die where they are told to.
+"""A job in its own process: a stream from topic to topic, each row once, whose parts die at chosen points.
 
-python job.py FOLDER        FOLDER/job.json is a `stream.Job`; it goes on until there is FOLDER/stop and all is read
+python job.py FOLDER        FOLDER/job.json is a `stream.Job`; the job ends when FOLDER/stop exists and all is read
 
-Each death is died once. FOLDER/died/POINT appears then, with the process id: <epoch>-<partition> of a task's,
-<epoch> of a driver's. FOLDER/done/<epoch>-<partition> appears when a task has written its rows; the tasks of other
-partitions than 0 die after that of partition 0 has.
+Each death happens once. FOLDER/died/POINT appears then, with the process id: <epoch>-<partition> for a task, <epoch>
+for a driver. FOLDER/done/<epoch>-<partition> appears when a task has written its rows; the tasks of other partitions
+than 0 die after the task of partition 0 has written.
 
-A batch of `df.write` dies the death that FOLDER/armed names, once: FOLDER/died/<death> is that file then.
+A batch of `df.write` dies the death that FOLDER/armed names, once: this file then becomes FOLDER/died/<death>.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ PAUSE, LONGEST = 0.05, 300  # seconds
 
 
 class Dying(StreamWriter):
-    """Writes as the source's own, but for the deaths."""
+    """The source's own writer, with deaths."""
 
     def __init__(self, plan: Plan, folder: Path, deaths: dict[str, str]) -> None:
         super().__init__(plan)
         self._folder, self._deaths = folder, deaths
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """A task's rows."""
+        """Write the rows of a task."""
         task = stamps.task()
         name = f"{task.epoch}-{task.partition}"
         death = self._deaths.get(name)
@@ -72,7 +72,7 @@ class Dying(StreamWriter):
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]
-        """All tasks of a batch have written theirs, and the checkpoint does not know it yet."""
+        """All tasks of a batch have written their rows, and the checkpoint does not have the batch yet."""
         death = self._deaths.get(str(batchId))
         if death == "driver" and self._first(str(batchId)):
             time.sleep(LONGEST)  # until the test kills the driver
@@ -81,10 +81,10 @@ class Dying(StreamWriter):
         super().commit(messages, batchId)
 
     def _stray(self, name: str, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Outlives its driver, and writes what it has when there is FOLDER/go."""
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # by which Spark's daemon takes its workers along
+        """Outlive the driver, and write the rows when FOLDER/go exists."""
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # with SIGHUP, Spark's daemon ends its workers
         batches = list(iterator)
-        self._first(name)  # now the driver may die: nothing more is wanted of it
+        self._first(name)  # from here on, the task does not need the driver
         await_file(self._folder / "go")
         try:
             return super().write(iter(batches))
@@ -102,14 +102,14 @@ class Dying(StreamWriter):
 
 
 class DyingBatch(BatchWriter):
-    """The same for a batch with a name: no task but the first dies, when that one has written its rows."""
+    """The same for a named batch: only tasks other than the first die, after the first task has written its rows."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         super().__init__(plan)
         self._folder = folder
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """A task's rows."""
+        """Write the rows of a task."""
         partition = stamps.partition()
         if partition and (self._folder / "armed").exists():
             await_file(self._done(0))
@@ -127,17 +127,17 @@ class DyingBatch(BatchWriter):
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have written theirs, and Spark does not know that the batch is done."""
+        """All tasks have written their rows, and Spark does not know that the batch is complete."""
         if self._dies("told"):
             kill_this()
         super().commit(messages)
 
     def _done(self, partition: int) -> Path:
-        """What a task of this attempt leaves."""
+        """The file that marks a finished task of this attempt."""
         return self._folder / "done" / f"{self._plan.run}-{partition}"
 
     def _dies(self, death: str) -> bool:
-        """Whether this is the one to die it."""
+        """Whether this process is the one that dies this death."""
         armed = self._folder / "armed"
         with suppress(FileNotFoundError):
             if armed.read_text() == death:
@@ -147,43 +147,43 @@ class DyingBatch(BatchWriter):
 
 
 class Delivering(transactions.Transaction):
-    """Of a task that is about to die."""
+    """The transaction of a task that is about to die."""
 
     def send(self, records: Iterable[Record]) -> None:
-        """They are on the broker when this returns."""
+        """When this returns, the records are on the broker."""
         super().send(records)
         self.finish()
 
 
 class DyingCommitted(transactions.Transaction):
-    """Of one unit; the others of its task are undecided."""
+    """Dies after the commit of one unit; the transactions of the task's other units are open."""
 
     def commit(self, written: Mapping[str, int]) -> None:
-        """The last that it does."""
+        """Commit, then die."""
         super().commit(written)
         kill_this()
 
 
 def dying_after_one(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The first batch, and then the end of this process, as by the kernel's out-of-memory killer."""
+    """Pass the first batch on, then kill this process, as the kernel's out-of-memory killer does."""
     yield next(batches)
     kill_this()
 
 
 def kill_this() -> None:
-    """SIGKILL to the process that this runs in."""
+    """SIGKILL this process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def await_file(path: Path) -> None:
-    """Return when it is there, or it has taken too long."""
+    """Wait until the file exists, or until the timeout."""
     deadline = time.monotonic() + LONGEST
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(PAUSE)
 
 
 def dying(folder: Path, deaths: dict[str, str]) -> type[OdradekDataSource]:
-    """The source, with those writers."""
+    """The data source with those writers."""
 
     class DyingSource(OdradekDataSource):
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -198,7 +198,7 @@ def dying(folder: Path, deaths: dict[str, str]) -> type[OdradekDataSource]:
 
 
 def start(folder: Path) -> StreamingQuery:
-    """The query of FOLDER/job.json."""
+    """Start the query of FOLDER/job.json."""
     job = json.loads((folder / "job.json").read_text())
     spark = session("faults", **SETTINGS | job["conf"])
     spark.dataSource.register(dying(folder, job["deaths"]))
@@ -210,10 +210,10 @@ def start(folder: Path) -> StreamingQuery:
 
 
 def main(folder: Path) -> None:
-    """Ends with the query's own error, if it has one."""
+    """Raises the query's own error, if it has one."""
     query = start(folder)
     while not (folder / "stop").exists():
-        if query.awaitTermination(PAUSE):  # type: ignore[arg-type]  # seconds may be parts
+        if query.awaitTermination(PAUSE):  # type: ignore[arg-type]  # fractions of a second are allowed
             return
     query.processAllAvailable()
     query.stop()

@@ -1,16 +1,16 @@
-"""A stream in the tests' own Spark whose batches die, each behind another effect, and are done again by a new query.
-So are batches with a name (`df.write`).
+"""A stream in the tests' own Spark whose batches die, each after another effect; a new query repeats them.
+The same for named batches (`df.write`).
 
-Of the two tasks of a batch the first has written its rows, with the note of that. The second one
+Of the two tasks of a batch, the first has committed its rows and the note of them. The second one
 
     begun       has done nothing
     sent        has rows on the broker, in an open transaction
     half        has committed one of its units (batches with a name; a stream's task is one unit)
-    committed   has written its rows, too, and Spark does not hear of it
-    told        has, and Spark asks the sink to commit the batch; the checkpoint does not know it
+    committed   has committed its rows, too, and Spark does not know it
+    told        has, too, and Spark asks the sink to commit the batch; the checkpoint does not have it
 
-SIGKILL ends the process that does this work, and so the query. The brokers and the checkpoint then are in the state in
-which a dead driver leaves them (`test_deaths`): no process cleans up.
+SIGKILL ends the process of the task, and so the query. Brokers and checkpoint are then in the state that a dead driver
+leaves (`test_deaths`): no process cleans up.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 EFFECTS = ("begun", "sent", "committed", "told")
 OF_BATCHES = ("begun", "sent", "half", "committed", "told")
 LIMIT = 100  # offsets of a batch
-ROWS = 500  # for all those that die, and one more
+ROWS = 500  # enough for all batches that die, and one more
 WAIT = 200  # seconds
 Start = Callable[[], "StreamingQuery"]
-"""Starts the query, to run until it has all that there is."""
+"""Starts the query, which ends when it has read all available records."""
 
 
 @contextmanager
 def deaths(spark: SparkSession, folder: Path, effects: Sequence[str] = EFFECTS) -> Iterator[None]:
-    """Batch 0 of a stream dies behind the first effect, batch 1 behind the second one, and so on, each once."""
+    """Batch 0 of a stream dies after the first effect, batch 1 after the second one, and so on, each once."""
     for name in ("died", "done"):
         (folder / name).mkdir(parents=True)
     points = {_point(batch, effect): effect for batch, effect in enumerate(effects)}
@@ -55,7 +55,7 @@ def deaths(spark: SparkSession, folder: Path, effects: Sequence[str] = EFFECTS) 
 def redone(
     spark: SparkSession, folder: Path, start: Start, change: Callable[[str], Any], effects: Sequence[str] = EFFECTS
 ) -> None:
-    """All these deaths, with a change behind each; at the end the query has all that there is."""
+    """Let the query die after each effect and call `change` after each death; at the end the query reads everything."""
     died: set[str] = set()
     with deaths(spark, folder, effects):
         for batch, effect in enumerate(effects):
@@ -69,7 +69,7 @@ def redone(
 
 @contextmanager
 def dies(folder: Path, effect: str) -> Iterator[None]:
-    """Within `deaths`: a batch of `df.write` dies behind that effect. It may have died that death before."""
+    """Within `deaths`: a batch of `df.write` dies after that effect. It may have died this death before."""
     (folder / "armed").write_text(effect)
     with pytest.raises(Exception, match="exited unexpectedly"):
         yield
@@ -77,21 +77,21 @@ def dies(folder: Path, effect: str) -> Iterator[None]:
 
 
 def read(spark: SparkSession, broker: Any, topic: str, **options: str) -> DataFrame:
-    """The rows of a stream of batches of 100."""
+    """The rows of a stream with batches of 100 rows."""
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     given |= {"maxOffsetsPerTrigger": str(LIMIT), "kafka.isolation.level": "read_committed", **options}
     return spark.readStream.format("odradek").options(**given).load().select("key", "value")
 
 
 def written(rows: DataFrame, broker: Any, topic: str, folder: Path, **options: str) -> StreamingQuery:
-    """The query that writes them, each once."""
+    """The query that writes each row once."""
     given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic, "odradek.transactional": "true", **options}
     given["checkpointLocation"] = str(folder / "checkpoint")
     return rows.writeStream.format("odradek").options(**given).trigger(availableNow=True).start()
 
 
 def run(start: Start) -> None:
-    """To its end; raises its error."""
+    """Run the query to its end; raises its error."""
     query = start()
     try:
         assert query.awaitTermination(WAIT)
@@ -100,5 +100,5 @@ def run(start: Start) -> None:
 
 
 def _point(batch: int, effect: str) -> str:
-    """As `job` names it."""
+    """The name of the point of death, as in `job`."""
     return str(batch) if effect == "told" else f"{batch}-1"

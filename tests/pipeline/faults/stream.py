@@ -1,4 +1,4 @@
-"""A stream of `job.py` as a test has it: start it, kill it, feed it, wait for it."""
+"""The test's side of a stream of `job.py`: start it, kill it, feed it, wait for it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ STOP_SECONDS = 120
 
 
 class Stream:
-    """One query, its folder and all of its processes, those too that have outlived their driver."""
+    """One query, its folder and all of its processes, including those that have outlived their driver."""
 
     def __init__(self, folder: Path, broker: Any, source: str, target: str, limit: int = 0, **deaths: str) -> None:
-        """`limit` offsets a batch, 0 for all; `deaths` by point, as `t0_1="sent"` for `0-1`, `d2="driver"` for `2`."""
+        """`limit` offsets in a batch, 0 for all; `deaths` by point, `t0_1="sent"` for `0-1`, `d2="driver"` for `2`."""
         self.folder, self.target = folder, target
         self._broker = broker
         self._driver: subprocess.Popen[str] | None = None
@@ -44,18 +44,18 @@ class Stream:
         self.change()
 
     def change(self, **options: dict[str, str]) -> None:
-        """What the next driver is told otherwise: options of `reading`, settings of Spark's as `conf`."""
+        """Change the next driver's options: those of `reading`, and Spark settings as `conf`."""
         for name, given in options.items():
             self._job[name] |= given
         (self.folder / "job.json").write_text(json.dumps(self._job))
 
     @property
     def log(self) -> str:
-        """What its drivers have said."""
+        """The output of its drivers."""
         return (self.folder / "log").read_text()
 
     def start(self) -> None:
-        """A driver, from the checkpoint where there is one."""
+        """Start a driver, from the checkpoint if there is one."""
         with (self.folder / "log").open("a") as log:
             self._driver = subprocess.Popen(
                 [sys.executable, str(JOB), str(self.folder)],
@@ -68,12 +68,12 @@ class Stream:
             )
 
     def await_file(self, name: str) -> None:
-        """Until FOLDER/`name` is there; AssertionError with the log when the driver has ended before."""
+        """Wait until FOLDER/`name` exists; AssertionError with the log if the driver ends before."""
         wait_until(lambda: (self.folder / name).exists() or self._ended(), START_SECONDS, name)
         assert (self.folder / name).exists(), self.log
 
     def await_rows(self, count: int) -> None:
-        """Until so many are seen in the target."""
+        """Wait until `count` rows are visible in the target."""
 
         def enough() -> bool:
             return len(ids(self._broker, self.target)) >= count or self._ended()
@@ -82,18 +82,18 @@ class Stream:
         assert not self._ended(), self.log
 
     def kill(self) -> None:
-        """SIGKILL Java and the Python that drives it; its workers notice it, or not."""
+        """SIGKILL Java and the Python driver; the workers may notice it or not."""
         assert self._driver is not None
         self._family += family(self._driver.pid)
         for process in family(self._driver.pid):
-            with suppress(psutil.NoSuchProcess):  # Java ends by itself when the driver is dead
+            with suppress(psutil.NoSuchProcess):  # Java also ends when the driver is dead
                 if process.pid == self._driver.pid or process.name() == "java":
                     process.kill()
         self._driver.wait(STOP_SECONDS)
         self._driver = None
 
     def kill_workers(self) -> int:
-        """SIGKILL the Python workers that run tasks, not those that plan; returns how many there were."""
+        """SIGKILL the Python workers that run tasks, not those that plan; returns their number."""
         assert self._driver is not None
         daemons = [one for one in family(self._driver.pid) if command_words(one)[-2:] == TASKS]
         workers = [child for daemon in living(daemons) for child in living(family(daemon.pid)[1:])]
@@ -102,7 +102,7 @@ class Stream:
         return len(workers)
 
     def finish(self) -> None:
-        """Let it read the rest; AssertionError with the log when it fails."""
+        """Let the query read the rest; AssertionError with the log if it fails."""
         assert self._driver is not None
         (self.folder / "stop").touch()
         status = self._driver.wait(STOP_SECONDS)
@@ -110,11 +110,11 @@ class Stream:
         assert status == 0, self.log
 
     def await_stray(self) -> None:
-        """Until the task that has outlived its driver has done what it meant to."""
-        wait_until(lambda: (self.folder / "strayed").exists(), START_SECONDS, "the stray")
+        """Wait until the task that has outlived its driver has tried its write."""
+        wait_until(lambda: (self.folder / "strayed").exists(), START_SECONDS, "the stray task has tried its write")
 
     def close(self) -> None:
-        """End what is left of it."""
+        """End all remaining processes."""
         if self._driver is not None:
             self.kill()
         kill_all(self._family)
@@ -126,7 +126,7 @@ class Stream:
 
 @contextmanager
 def opened(stream: Stream) -> Iterator[Stream]:
-    """It runs within the block."""
+    """The stream runs within the block."""
     try:
         stream.start()
         yield stream
@@ -142,9 +142,9 @@ def feed(
     body: Callable[[str], str] = str,
     key: Callable[[str], str] = str,
 ) -> list[str]:
-    """Ids into a topic, in turn to each partition, in small batches; returns them when all are acknowledged.
+    """Write ids to a topic, in turn to each partition, in small batches; returns the ids when all are acknowledged.
 
-    `key` and `body` make a record's key and value of an id: the id itself, unless they are given.
+    `key` and `body` turn an id into a record's key and value; by default both are the id itself.
     """
     settings = {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "log_level": 0}
     producer = Producer({**settings, "batch.num.messages": 100, "delivery.report.only.error": True})

@@ -1,4 +1,4 @@
-"""A stream between topics of three brokers, while what serves it is killed: a worker of a broker, a broker, its own."""
+"""A stream between topics of three brokers, during kills of a broker's worker, of a broker, and of Spark's workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INTERNAL = {"offsets_topic_num_partitions": 2, "transaction_state_log_num_partit
 
 
 class Running:
-    """A stream that all goes through, and all that has been fed into it."""
+    """A running stream, and all ids that were fed to it."""
 
     def __init__(self, cluster: Cluster, query: Stream, source: str) -> None:
         self.cluster, self.query, self.source = cluster, query, source
@@ -32,8 +32,8 @@ class Running:
         numbers = [next(self._numbers) for _ in range(rows)]
         self.sent += stream.feed(self.cluster, self.source, numbers, PARTITIONS)
 
-    def assert_goes_on(self) -> None:
-        """What is fed now comes out, and all before it, each once."""
+    def assert_each_row_once(self) -> None:
+        """New and former rows arrive, each once."""
         self.feed(200)
         self.query.await_rows(len(self.sent))
         assert_each_once(self.cluster, self.query.target, self.sent)
@@ -50,37 +50,37 @@ def running(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     source, target = make_topic(cluster, PARTITIONS), make_topic(cluster, PARTITIONS)
     with stream.opened(Stream(tmp_path_factory.mktemp("query"), cluster, source, target)) as query:
         made = Running(cluster, query, source)
-        made.assert_goes_on()
+        made.assert_each_row_once()
         yield made
         query.finish()
         assert_each_once(cluster, target, made.sent)
 
 
-def test_a_worker_of_a_broker_is_killed(running: Running) -> None:
-    """Of the one that leads a partition of the target."""
+def test_stream_survives_the_kill_of_a_broker_worker(running: Running) -> None:
+    """The killed worker belongs to the leader of a partition of the target."""
     broker = running.cluster.broker(running.cluster.leader(running.query.target))
     running.feed(1000)
     dead = broker.kill_role("worker")
     running.feed(200)
     broker.await_respawn("worker", dead)
-    running.assert_goes_on()
+    running.assert_each_row_once()
 
 
-def test_the_workers_of_the_executor_are_killed(running: Running) -> None:
-    """Between tasks or within one, as it happens; `test_deaths` chooses."""
+def test_stream_survives_kills_of_spark_workers(running: Running) -> None:
+    """At random moments, between tasks or within one; `test_deaths` chooses the moment."""
     for _ in range(3):
         running.feed(500)
-        wait_until(running.query.kill_workers, 60, "a worker to kill")
-    running.assert_goes_on()
+        wait_until(running.query.kill_workers, 60, "there is a worker to kill")
+    running.assert_each_row_once()
 
 
-def test_a_broker_is_killed(running: Running) -> None:
-    """The leaders of its partitions, and of groups and transactions, are others afterwards."""
+def test_stream_survives_the_kill_of_a_broker(running: Running) -> None:
+    """Afterwards partitions have new leaders, groups and transactions have new coordinators."""
     victim = running.cluster.leader(running.query.target)
     running.feed(500)
     running.cluster.kill(victim)
     running.feed(500)
     running.cluster.wait_leader(running.query.target, other_than=victim)
-    running.assert_goes_on()
+    running.assert_each_row_once()
     running.cluster.restart(victim)
-    running.assert_goes_on()
+    running.assert_each_row_once()

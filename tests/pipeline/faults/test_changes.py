@@ -1,9 +1,9 @@
-"""A batch is done again after its driver died, and nearly everything has changed meanwhile.
+"""A batch is repeated after its driver died, and nearly everything has changed in between.
 
-One task of two had written its rows. Then there are other cores and settings of adaptive execution, more partitions on
-either side, more records, and of what was written the source has lost the first part. All but cores and settings of
-Spark also changes behind every other effect; see `test_redo_cutting` for Spark's choices, and its neighbours for
-leaders, quotas and tables.
+One of two tasks had written its rows. The next driver has other cores and settings of adaptive execution, source and
+target have more partitions, there are more records, and retention has deleted the first part of the written ones. All
+but cores and Spark's settings also change after every other effect; see `test_redo_cutting` for Spark's choices, and
+its neighbours for leaders, quotas and tables.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ CONF = {
 }
 
 
-@pytest.mark.long  # cores alone are not in the other one, and they decide only what AQE would cut
-def test_a_batch_is_done_again(broker: Any, tmp_path: Path) -> None:
+@pytest.mark.long  # the other test has all changes but the cores, and these matter only with AQE
+def test_batch_repeated_by_another_driver_is_written_once(broker: Any, tmp_path: Path) -> None:
     source, target = create_topic(broker, partitions=2), create_topic(broker, partitions=3)
     sent = stream.feed(broker, source, range(300), 2)
     with stream.opened(Stream(tmp_path / "story", broker, source, target, LIMIT, t1_1="stray")) as query:
@@ -52,27 +52,27 @@ def test_a_batch_is_done_again(broker: Any, tmp_path: Path) -> None:
 
 
 def changed(broker: Any, source: str, target: str) -> list[str]:
-    """What was sent then. Of partition 0 half of what the batch has read is gone, which is in the target."""
-    more(broker, {source: 3, target: 5})
+    """Make the changes; returns new ids. Partition 0 loses half of the batch's records, which the target has."""
+    add_partitions(broker, {source: 3, target: 5})
     delete_before(broker, source, LIMIT // 2 + LIMIT // 4)
     return stream.feed(broker, source, range(300, 400), 3)
 
 
-def more(broker: Any, partitions: dict[str, int]) -> None:
-    """So many of each topic."""
+def add_partitions(broker: Any, partitions: dict[str, int]) -> None:
+    """Raise the partition counts of these topics."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for topic, count in partitions.items():
         admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
 
 
-def test_behind_every_effect(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_batch_repeated_after_each_effect_is_written_once(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     source, target = create_topic(broker, partitions=2), create_topic(broker, partitions=3)
     sent = stream.feed(broker, source, range(ROWS), 2)
 
     def change(effect: str) -> None:
         batch = EFFECTS.index(effect)
         begin, end = (offset(tmp_path, source, number) for number in (batch - 1, batch))
-        more(broker, {source: 3 + batch, target: 4 + batch})
+        add_partitions(broker, {source: 3 + batch, target: 4 + batch})
         delete_before(broker, source, (begin + end) // 2)
         sent.extend(stream.feed(broker, source, range(ROWS + 40 * batch, ROWS + 40 * (batch + 1)), 3 + batch))
 
@@ -84,7 +84,7 @@ def test_behind_every_effect(spark: SparkSession, broker: Any, tmp_path: Path) -
 
 
 def offset(folder: Path, topic: str, batch: int) -> int:
-    """Where a batch ends in partition 0, by the checkpoint."""
+    """The end offset of a batch in partition 0, from the checkpoint."""
     if batch < 0:
         return 0
     ends = json.loads((folder / f"checkpoint/offsets/{batch}").read_text().splitlines()[-1])

@@ -1,4 +1,4 @@
-"""A checker that sees nothing would be of no use."""
+"""The checker finds lost, duplicated and strange ids."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .checker import Difference, compare
         (["x", "x", "b"], Difference(("a", "c"), ("x",), ("x",))),
     ],
 )
-def test_differences(found: list[str], difference: Difference) -> None:
+def test_differences_are_found(found: list[str], difference: Difference) -> None:
     assert compare(["a", "b", "c"], found) == difference
 
 
-def test_what_is_told() -> None:
+def test_difference_is_described() -> None:
     assert str(compare("abc", "abc")) == "no difference"
     assert str(compare("abc", "ccx")) == "2 lost: a, b\n1 doubled: c\n1 strange: x"
 
 
-def test_ids_must_differ() -> None:
+def test_ids_sent_twice_are_refused() -> None:
     with pytest.raises(AssertionError, match="sent twice"):
         compare("aa", "a")

@@ -1,6 +1,6 @@
-"""Tasks, and drivers between the sink's commit and their own, are killed; one straggler comes back much later.
+"""Tasks are killed, and drivers between the sink's commit and their own; one stray task writes much later.
 
-One story, for each start of Spark takes seconds: batches of 100 rows, two tasks each.
+One fixture for all tests, because each start of Spark takes seconds: batches of 100 rows, two tasks each.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.needs("java"),
     pytest.mark.timeout(600),
-]  # Spark starts three time]
+]  # Spark starts three times
 
 ROWS = 450
 DEATHS = {
-    "t0_0": "sent",  # a task whose rows are on the broker
-    "t0_1": "committed",  # one whose commit Spark does not hear of
-    "t1_1": "stray",  # one that outlives its driver, which is killed when the other task of the batch has committed
-    "d2": "driver",  # the driver, when both have and the checkpoint does not know
+    "t0_0": "sent",  # a task after its rows are on the broker
+    "t0_1": "committed",  # a task after its commit, which Spark does not know
+    "t1_1": "stray",  # a task outlives its driver, which is killed when the batch's other task has committed
+    "d2": "driver",  # the driver, after both commits and before the checkpoint's
 }
 
 
-class Told(NamedTuple):
-    """What it came to."""
+class Story(NamedTuple):
+    """The result of the deaths."""
 
     target: str
     sent: list[str]
@@ -41,7 +41,7 @@ class Told(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def story(broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def story(broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     source, target = create_topic(broker, partitions=2), create_topic(broker, partitions=3)
     sent = stream.feed(broker, source, range(ROWS), 2)
     with stream.opened(Stream(tmp_path_factory.mktemp("story"), broker, source, target, 100, **DEATHS)) as query:
@@ -55,23 +55,23 @@ def story(broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tol
         query.finish()
         (query.folder / "go").touch()
         query.await_stray()
-        yield Told(target, sent, query)
+        yield Story(target, sent, query)
 
 
-def test_each_row_is_there_once(story: Told, broker: Any) -> None:
+def test_each_row_is_written_once(story: Story, broker: Any) -> None:
     assert_each_once(broker, story.target, story.sent)
 
 
-def test_all_died_as_they_should(story: Told) -> None:
+def test_all_planned_deaths_happened(story: Story) -> None:
     assert {path.name for path in (story.stream.folder / "died").iterdir()} == {"0-0", "0-1", "1-1", "2"}
 
 
-def test_there_was_something_to_hide(story: Told, broker: Any) -> None:
-    """Rows of the killed task, which a careless reader sees."""
+def test_rows_of_killed_tasks_are_aborted(story: Story, broker: Any) -> None:
+    """A reader with read_uncommitted sees the rows of the killed task."""
     assert len(written(broker, story.target)) > ROWS
 
 
-def test_the_straggler_was_refused(story: Told) -> None:
-    """Its rows are there, and those of later batches."""
+def test_stray_task_is_refused(story: Story) -> None:
+    """Its rows are already written, and so are those of later batches."""
     strayed = (story.stream.folder / "strayed").read_text()
     assert "has already written batch 4, and now gets batch 1: a checkpoint was reset" in strayed

@@ -1,7 +1,7 @@
 """Each job once, with a fault between two of its effects, in one session of Spark: the pipeline's part of `make test`.
 
-Other clients say what there was and what came out. All the effects, and what else may change behind them, are in the
-other files here, and in those of `jobs` whose drivers are processes that are killed.
+Other clients determine input and output. The other files of this folder test all effects, and what may change after
+them; files in `jobs` test drivers in their own processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...harness.process import wait_until
 from ..accounting import ABORTED, CONTROL, RECORD, Account, account, consumed
 from ..hidden import Hiding
 from ..jobs.archives import archive, source
-from ..jobs.stages import as_the_job_has_it, pipeline, stage
+from ..jobs.stages import job_settings, pipeline, stage
 from ..jobs.test_accounted import assert_audited, plain
 from ..jobs.test_archive import is_visible, running
 from ..jobs.test_restore import Made
@@ -52,7 +52,7 @@ SECONDS = 200
 
 
 class Broken:
-    """The connection ends instead of those answers whose number, from 0 on, is `chosen`."""
+    """Closes the connection instead of sending those responses whose number, from 0 on, is `chosen`."""
 
     def __init__(self, chosen: Callable[[int], bool]) -> None:
         self._chosen = chosen
@@ -67,8 +67,8 @@ class Broken:
 
 
 @pytest.mark.smoke
-def test_a_stream(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """A task dies when its rows are on the broker, in an open transaction."""
+def test_stream_survives_the_death_of_a_task(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The task dies when its rows are on the broker, in an open transaction."""
     begin, target = create_topic(broker, partitions=2), create_topic(broker, partitions=2)
     sent = stream.feed(broker, begin, range(ROWS), 2)
 
@@ -80,8 +80,8 @@ def test_a_stream(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.smoke
-def test_a_batch_with_a_name(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """A task dies when it has committed one of its units; then Spark cuts it into other tasks."""
+def test_named_batch_survives_the_death_of_a_task(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The task dies after the commit of one of its units; the repetition has other tasks."""
     batches = Batches(spark, broker)
     with deaths(spark, tmp_path):
         batches.die(tmp_path, "half")
@@ -91,8 +91,8 @@ def test_a_batch_with_a_name(spark: SparkSession, broker: Any, tmp_path: Path) -
 
 
 @pytest.mark.smoke
-def test_a_stage(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """It dies when all is written, dead letters too, and its checkpoint does not know it."""
+def test_stage_survives_a_death_before_the_checkpoint(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The stage dies when all records and dead letters are written, and the checkpoint does not have the batch."""
     begin, to, dead = (create_topic(broker, partitions=2) for _ in range(3))
     file = pipeline(
         stage(from_=begin, to=to, json="id STRING", key="id"),
@@ -101,7 +101,7 @@ def test_a_stage(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
         dead_letters=dead,
     )
     sent = stream.feed(broker, begin, range(ROWS), 2, lambda one: "" if one.endswith("7") else json.dumps({"id": one}))
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         known, mistakes = analysed(spark, file)
         assert not mistakes
         start = partial(Streams(spark, file, known).start, file.stages[0], availableNow=True)
@@ -111,7 +111,7 @@ def test_a_stage(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
 
 
 class Archived(NamedTuple):
-    """A topic with offsets of every kind, the archive of it, and what other clients say of its log."""
+    """A topic with offsets of every kind, its archive, and other clients' account of its log."""
 
     topic: str
     folder: Path
@@ -129,19 +129,19 @@ def archived(spark: SparkSession, broker: Any, tmp_path_factory: pytest.TempPath
     halted(spark, folder, wanted, STEPS["renames"])
     archive(spark, folder, wanted)
     ledger = Ledger(broker, topic.name)
-    ledger.look()
+    ledger.update()
     return Archived(topic.name, folder, ledger, account(broker, topic.name))
 
 
 @pytest.mark.smoke
-def test_the_archive(spark: SparkSession, archived: Archived) -> None:
+def test_archive_survives_a_death_before_the_manifest(spark: SparkSession, archived: Archived) -> None:
     fates = archived.ledger.check(spark, archived.folder)
     assert fates[RECORD] and fates[ABORTED] and fates[CONTROL]
 
 
 @pytest.mark.smoke
-def test_the_audit(spark: SparkSession, broker: Any, archived: Archived) -> None:
-    """The connections of its tasks break."""
+def test_audit_survives_broken_connections(spark: SparkSession, broker: Any, archived: Archived) -> None:
+    """The connections of its tasks are closed."""
     broken = Broken(range(2).__contains__)
     with StandIn(broker.bootstrap, {FETCH: broken, LOG_DIRS: nowhere}) as stand_in:
         assert_audited(stand_in, archived.topic, archived.folder, archived.known)
@@ -149,8 +149,10 @@ def test_the_audit(spark: SparkSession, broker: Any, archived: Archived) -> None
 
 
 @pytest.mark.smoke
-def test_restore(spark: SparkSession, broker: Any, archived: Archived, tmp_path: Path) -> None:
-    """It dies when its first step is written, and Spark does not know it."""
+def test_restore_survives_a_death_after_its_first_step(
+    spark: SparkSession, broker: Any, archived: Archived, tmp_path: Path
+) -> None:
+    """The restore dies when its first step is written, and Spark does not know it."""
     made = Made(spark, broker, archived.topic, archived.folder)
     with deaths(spark, tmp_path), dies(tmp_path, "told"):
         made.restore("back-", step=60)
@@ -160,9 +162,11 @@ def test_restore(spark: SparkSession, broker: Any, archived: Archived, tmp_path:
     assert plain(consumed(broker, target, "read_committed")[0]) == plain(archived.known.committed)
 
 
-def test_the_archive_that_goes_on(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """It dies when its manifest has the batch, and readers do not see it. The next one's connections break, and some
-    metadata answers lack the topic.
+def test_continuous_archive_survives_a_death_and_broken_connections(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
+    """The first run dies when its manifest has the batch, and readers do not see it. Connections of the next run are
+    closed, and some metadata responses lack the topic.
     """
     topic = create_topic(broker, partitions=2)
     stream.feed(broker, topic, range(ROWS // 2), 2)
@@ -174,8 +178,8 @@ def test_the_archive_that_goes_on(spark: SparkSession, broker: Any, tmp_path: Pa
         with running(spark, tmp_path, wanted):
             stream.feed(broker, topic, range(ROWS // 2, ROWS), 2)
             everything = [(partition, offset) for partition in range(2) for offset in range(ROWS // 2)]
-            wait_until(partial(is_visible, spark, tmp_path, topic, everything), SECONDS, "all is archived")
+            wait_until(partial(is_visible, spark, tmp_path, topic, everything), SECONDS, "all records are archived")
     assert broken.broken and hiding.hidden
     ledger = Ledger(broker, topic)
-    ledger.look()
+    ledger.update()
     assert ledger.check(spark, tmp_path) == {RECORD: ROWS}

@@ -1,7 +1,7 @@
-"""A run of the archive ends behind one of its effects, and what it reads, and how, changes before the next one.
+"""A run of the archive ends after one of its effects; before the next run its input and settings change.
 
-Other clients say what became of each offset, before the log loses it; the archive has each committed record once, and
-its manifest the others.
+Other clients determine the fate of each offset before the log loses it; the archive must have each committed record
+once, and its manifest must count the other offsets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..test_segments import CLEANER, compacted, configure
 from ..test_source import delete_before
 from . import stream
 from .checker import partitions
-from .test_changes import more
+from .test_changes import add_partitions
 from .test_redo_batches import FEWER, MORE, OTHERS, conf
 
 if TYPE_CHECKING:
@@ -38,28 +38,28 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
 Step = tuple[str, str, int]
-EFFECTS: dict[str, Step] = {  # the change of a file before which it ends
+EFFECTS: dict[str, Step] = {  # the change of a file before which the run ends
     "tasks": ("create", "pending.json", 1),  # have committed their files
     "intent": ("rename", "topic=", 1),
     "a rename": ("rename", "topic=", 2),
     "renames": ("create", "commits/", 1),
     "manifest": ("write", "_spark_metadata", 1),
-    "view": ("take away", "pending.json", 1),  # what Spark's readers see
+    "view": ("take away", "pending.json", 1),  # the state that Spark's readers see
 }
 SOME = ["tasks", "intent", "renames"]
 CHANGES = [*OTHERS, FEWER, MORE]
-BOTH = [Columns(), Columns(event_time="timestamp")]  # written by the tasks that read, and by Spark
+BOTH = [Columns(), Columns(event_time="timestamp")]  # the first is written by the reading tasks, the second by Spark
 
 
 class Ledger:
-    """What became of each offset of a topic, and its committed records: also where the log has lost them since."""
+    """The fate of each offset of a topic and its committed records, including those that the log has lost since."""
 
     def __init__(self, broker: Any, topic: str) -> None:
         self._broker, self._topic = broker, topic
         self.fates: dict[tuple[int, int], str] = {}
         self.records: dict[tuple[int, int], Seen] = {}
 
-    def look(self) -> None:
+    def update(self) -> None:
         for partition in range(partitions(self._broker, self._topic)):
             known = account(self._broker, self._topic, partition)
             news = {(partition, at): fate for at, fate in enumerate(known.fates) if fate != DELETED}
@@ -67,7 +67,7 @@ class Ledger:
             self.records |= {(partition, one.offset): one for one in known.committed}
 
     def check(self, spark: SparkSession, folder: Path) -> Counter[str]:
-        """AssertionError where the archive says otherwise; returns how many there are of each fate."""
+        """AssertionError if the archive differs; returns the number of offsets of each fate."""
         state = live(spark, folder)
         rows: list[tuple[int, Seen]] = []
         for file in state.of(self._topic):
@@ -81,7 +81,7 @@ class Ledger:
 
 
 def halted(spark: SparkSession, folder: Path, wanted: Job, step: Step) -> None:
-    """A run that ends there."""
+    """A run that ends before this step."""
     files = Halting(spark, str(folder), *step)
     with pytest.raises(Exception, match="the job has ended"):
         archive(spark, folder, wanted, files)
@@ -90,7 +90,7 @@ def halted(spark: SparkSession, folder: Path, wanted: Job, step: Step) -> None:
 
 
 def begun(spark: SparkSession, broker: Any, topic: str, folder: Path, columns: Columns, **options: str) -> Job:
-    """With a first run, so that there is an archive."""
+    """The job, after a first run that creates the archive."""
     given = {**source(broker, topic), "kafka.isolation.level": "read_committed", **options}
     wanted = Job(given, columns, compact=False)
     archive(spark, folder, wanted)
@@ -105,8 +105,10 @@ def begun(spark: SparkSession, broker: Any, topic: str, folder: Path, columns: C
         pytest.param(1, [*EFFECTS], id="by Spark", marks=pytest.mark.long),
     ],
 )
-def test_behind_every_effect(spark: SparkSession, broker: Any, tmp_path: Path, at: int, effects: list[str]) -> None:
-    """The log loses what is in the intent, and all else may be otherwise: settings of Spark, tasks, partitions."""
+def test_archive_run_ended_after_each_effect_loses_no_record(
+    spark: SparkSession, broker: Any, tmp_path: Path, at: int, effects: list[str]
+) -> None:
+    """The log loses the records of the intent, and everything else may change: Spark's settings, tasks, partitions."""
     topic, rnd = Local(broker), random.Random(at)
     written(rnd, topic, 5, keyed=False)
     dying, again = (begun(spark, broker, topic.name, tmp_path, columns) for columns in (BOTH[at], BOTH[1 - at]))
@@ -115,34 +117,36 @@ def test_behind_every_effect(spark: SparkSession, broker: Any, tmp_path: Path, a
     for number, effect in enumerate(effects):
         written(rnd, topic, 12, keyed=False)
         stream.feed(broker, topic.name, range(10), 1 + number)
-        ledger.look()
+        ledger.update()
         with conf(spark):
             halted(spark, tmp_path, dying, EFFECTS[effect])
         if effect != "tasks":
             delete_before(broker, topic.name, topic.end())
-        more(broker, {topic.name: 2 + number})
+        add_partitions(broker, {topic.name: 2 + number})
         stream.feed(broker, topic.name, range(20), 2 + number)
-        ledger.look()
+        ledger.update()
         with conf(spark, **CHANGES[number % len(CHANGES)]):
             archive(spark, tmp_path, again)
     fates = ledger.check(spark, tmp_path)
     assert fates[RECORD] and fates[ABORTED] and fates[CONTROL]
 
 
-def test_the_log_is_compacted(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:
-    """Behind the intent: the archive has what there was, and from there on what the log has left."""
+def test_log_compacted_after_the_intent_loses_no_record(
+    spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The archive keeps the records of the intent, and afterwards has what compaction has left."""
     topic, rnd = Local(fresh_broker(**CLEANER), segment_bytes=12_000), random.Random(3)
     written(rnd, topic, 5, keyed=True)
     wanted = begun(spark, topic.broker, topic.name, tmp_path, Columns())
     ledger = Ledger(topic.broker, topic.name)
     written(rnd, topic, 60, keyed=True)
-    ledger.look()
+    ledger.update()
     halted(spark, tmp_path, wanted, EFFECTS["renames"])
     records, fates = dict(ledger.records), dict(ledger.fates)
     configure(topic, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01, "segment.bytes": 12_000})
     written(rnd, topic, 20, keyed=True)
     compacted(topic)
-    ledger.look()
+    ledger.update()
     ledger.records |= records
     ledger.fates |= fates
     archive(spark, tmp_path, wanted)

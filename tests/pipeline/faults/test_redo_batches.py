@@ -1,5 +1,5 @@
-"""A batch with a name (`df.write`) dies and is written again, in a session that cuts it otherwise: each row is there
-once, or the second write is refused.
+"""A named batch (`df.write`) dies and is written again in a session that splits it into other tasks: each row is
+written once, or the second write is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIRST = {  # two tasks of several units each
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "1b",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
-    "spark.sql.adaptive.coalescePartitions.minPartitionNum": "2",  # unset: as many as Spark has cores
+    "spark.sql.adaptive.coalescePartitions.minPartitionNum": "2",  # unset: the number of Spark's cores
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1b",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.skewJoin.skewedPartitionFactor": "5.0",
@@ -44,13 +44,13 @@ FIRST = {  # two tasks of several units each
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.leafNodeDefaultParallelism": "2",
 }
-FEWER = {  # tasks, as on one core
+FEWER = {  # fewer tasks, as on one core
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "64m",
     "spark.sql.adaptive.coalescePartitions.minPartitionNum": "1",
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1m",
     "spark.sql.leafNodeDefaultParallelism": "1",
 }
-MORE = {  # as on seven cores
+MORE = {  # more tasks, as on seven cores
     "spark.sql.adaptive.coalescePartitions.minPartitionNum": "7",
     "spark.sql.leafNodeDefaultParallelism": "7",
     "spark.sql.shuffle.partitions": "7",
@@ -67,25 +67,25 @@ OTHERS = [
 
 
 def conf(spark: SparkSession, **changed: str) -> AbstractContextManager[None]:
-    """With FIRST, but for these settings."""
+    """FIRST with these changes."""
     return spark_settings(spark, FIRST | changed)
 
 
 class Batches:
-    """Batches of one name: the rows of a topic, joined with a table of numbers, to a topic."""
+    """Named batches: the rows of a topic, joined with a table of numbers, to another topic."""
 
     def __init__(self, spark: SparkSession, broker: Any, source: str = "", target: str = "", **options: str) -> None:
-        """Between new topics, unless some are given; `options` of the source."""
+        """New topics unless some are given; `options` of the source."""
         self._spark, self._broker, self._name = spark, broker, unique("batch")
         self.source = source or create_topic(broker, partitions=2)
         self.target = target or create_topic(broker, partitions=3)
         self.sent: list[str] = []
         self.batch, self._begin = -1, 0
         self.options = options
-        self.sink: dict[str, str] = {}  # more options of it
+        self.sink: dict[str, str] = {}  # more options of the sink
 
     def unit(self, number: int) -> str:
-        """Its transactional id, and its group."""
+        """The transactional id of a unit, which is also its group id."""
         return f"{PREFIX}{self._name}-unit-{number}"
 
     def next(self) -> None:
@@ -95,7 +95,7 @@ class Batches:
         self.sent += stream.feed(self._broker, self.source, numbers, 2)
 
     def rows(self) -> DataFrame:
-        """Of this batch, by unit."""
+        """The rows of this batch, repartitioned by unit."""
         ends = {name: f'{{"{self.source}":{{"0":{at // 2},"1":{at // 2}}}}}' for name, at in self._offsets()}
         given = {"kafka.bootstrap.servers": self._broker.bootstrap, "assign": f'{{"{self.source}":[0,1]}}', **ends}
         read = self._spark.read.format("odradek").options(**{**given, **self.options}).load()
@@ -114,13 +114,13 @@ class Batches:
         writer.options(**{"odradek.transactional": "true"}, **named, **self.sink).save()
 
     def more_partitions(self) -> None:
-        """Of either topic; the batch reads the ones that it began with."""
+        """Add partitions to both topics; the batch keeps the partitions that it began with."""
         admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
         for topic, count in ((self.source, 3 + self.batch), (self.target, 4 + self.batch)):
             admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
 
     def die(self, folder: Path, effect: str) -> None:
-        """The next batch does, behind that effect."""
+        """Let the next batch die after that effect."""
         self.next()
         with conf(self._spark), dies(folder, effect):
             self.write()
@@ -129,8 +129,8 @@ class Batches:
 README = Path(odradek.pipeline.__path__[0], "README.md")
 
 
-def test_the_recipe_of_the_document(spark: SparkSession, broker: Any) -> None:
-    """Batches of a stream, one of which is done again; the names are one for each unit."""
+def test_recipe_of_the_readme_writes_each_row_once(spark: SparkSession, broker: Any) -> None:
+    """Batches of a stream, one of them repeated; each unit has one transactional id."""
     topic = create_topic(broker)
     [recipe] = re.findall(r"^```python\n(def write.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
     kafka = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
@@ -150,10 +150,10 @@ SOME = [("begun", MORE), ("half", FEWER), ("half", MORE), ("half", OTHERS[0]), (
 
 
 @pytest.mark.parametrize("cases", [pytest.param(SOME, id="some"), pytest.param(ALL, id="all", marks=pytest.mark.long)])
-def test_it_is_cut_in_another_way(
+def test_named_batch_repeated_with_other_tasks_is_written_once(
     spark: SparkSession, broker: Any, tmp_path: Path, cases: list[tuple[str, dict[str, str]]]
 ) -> None:
-    """While more records come, and both topics get more partitions."""
+    """More records arrive meanwhile, and both topics get more partitions."""
     batches = Batches(spark, broker)
     with deaths(spark, tmp_path):
         for effect, change in cases:
@@ -165,8 +165,10 @@ def test_it_is_cut_in_another_way(
 
 
 @pytest.mark.parametrize("effect", ["half", pytest.param("told", marks=pytest.mark.long)])
-def test_other_rows_are_refused(spark: SparkSession, broker: Any, tmp_path: Path, effect: str) -> None:
-    """The table says otherwise, retention took some, they go to another topic: nothing is there twice."""
+def test_named_batch_repeated_with_other_rows_is_refused(
+    spark: SparkSession, broker: Any, tmp_path: Path, effect: str
+) -> None:
+    """Changed values, another topic, records that retention has deleted: no row is written twice."""
     batches, other = Batches(spark, broker), create_topic(broker)
     with deaths(spark, tmp_path), conf(spark):
         batches.die(tmp_path, effect)

@@ -1,4 +1,4 @@
-"""A batch of a stream is done again when compaction has removed records of it, written ones and others."""
+"""A batch of a stream is repeated after compaction has removed some of its records, written ones and others."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
-KEYS, MORE = 60, 50  # so that of a batch, which has 100 offsets, a few records outlive the next 50
+KEYS, MORE = 60, 50  # a few records of a batch of 100 offsets survive the next 50
 NEVER = 10**12  # ms
 
 
 class Compacted:
-    """A topic of one partition, which is compacted only on request."""
+    """A topic with one partition that is compacted only on request."""
 
     def __init__(self, broker: Any) -> None:
         self.log = Local(broker)
@@ -40,7 +40,7 @@ class Compacted:
         self.sent += stream.feed(self.log.broker, self.log.name, numbers, 1, key=self._key)
 
     def compact(self) -> None:
-        """All but the newest batch."""
+        """Compact all but the newest batch."""
         self._keep(0)
         compacted(self.log)
         self._keep(NEVER)
@@ -54,8 +54,10 @@ class Compacted:
         return str(int(one.split()[1]) % KEYS)
 
 
-def test_the_log_is_compacted(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:
-    """What was written first stands; the rest has what the log has left, which is the newest of each key."""
+def test_batch_repeated_after_compaction_is_written_once(
+    spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Rows of the first write stay; the repetition adds the remaining records of the log, the newest of each key."""
     broker = fresh_broker(**CLEANER)
     source, target = Compacted(broker), create_topic(broker, partitions=2)
     source.send(LIMIT)
@@ -66,7 +68,7 @@ def test_the_log_is_compacted(spark: SparkSession, fresh_broker: Callable[..., A
         source.send(LIMIT)
 
     def start() -> StreamingQuery:
-        rows = read(spark, broker, source.log.name, minPartitions="2")  # two tasks a batch
+        rows = read(spark, broker, source.log.name, minPartitions="2")  # two tasks in each batch
         return written(rows, broker, target, tmp_path)
 
     redone(spark, tmp_path, start, change)

@@ -1,4 +1,4 @@
-"""A batch is done again, with settings by which Spark would cut it into other tasks: it has the same ones, or is
+"""A batch is repeated with settings by which Spark would split it into other tasks: it keeps its tasks, or is
 refused.
 """
 
@@ -35,11 +35,13 @@ CHOICES = {
 
 
 def shuffled(spark: SparkSession, broker: Any, source: str, target: str, folder: Path) -> StreamingQuery:
-    """Of an exchange's partitions adaptive execution would make fewer, by their sizes."""
+    """A query with a shuffle: adaptive execution would coalesce its partitions by their sizes."""
     return written(read(spark, broker, source).repartition("value"), broker, target, folder)
 
 
-def test_adaptive_execution_chooses_otherwise(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_changed_sizes_of_adaptive_execution_do_not_change_a_repeated_batch(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
     source, target = create_topic(broker, partitions=2), create_topic(broker, partitions=3)
     sent = stream.feed(broker, source, range(ROWS), 2)
 
@@ -53,8 +55,10 @@ def test_adaptive_execution_chooses_otherwise(spark: SparkSession, broker: Any, 
 
 
 @pytest.mark.parametrize("off", [ADAPTIVE, "spark.sql.adaptive.enabled"])
-def test_adaptive_execution_is_refused(spark: SparkSession, broker: Any, tmp_path: Path, off: str) -> None:
-    """In a session that is not the pipeline's; before anything is written. One of two settings is enough."""
+def test_adaptive_execution_is_refused_before_any_write(
+    spark: SparkSession, broker: Any, tmp_path: Path, off: str
+) -> None:
+    """In a session with other settings than the pipeline's. Turning one of two settings off is enough."""
     source, target = create_topic(broker, partitions=2), create_topic(broker)
     sent = stream.feed(broker, source, range(LIMIT), 2)
     start = partial(shuffled, spark, broker, source, target, tmp_path)
@@ -68,8 +72,8 @@ def test_adaptive_execution_is_refused(spark: SparkSession, broker: Any, tmp_pat
     assert_accounted(broker, sent, target)
 
 
-def test_another_number_of_partitions_is_refused(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Spark takes it from the checkpoint for states alone. Set back, what was begun is done again."""
+def test_changed_shuffle_partitions_are_refused(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Spark restores this setting only for stateful queries. With the former value, the batch is repeated."""
     source, target = create_topic(broker, partitions=2), create_topic(broker)
     sent = stream.feed(broker, source, range(ROWS), 2)
     start = partial(shuffled, spark, broker, source, target, tmp_path)
@@ -83,8 +87,10 @@ def test_another_number_of_partitions_is_refused(spark: SparkSession, broker: An
     assert_accounted(broker, sent, target)
 
 
-def test_a_joined_table_grows(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Beyond the size to which Spark would send it to all tasks by itself: the query says that it is sent to all."""
+def test_growing_broadcast_table_does_not_change_a_repeated_batch(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
+    """The table exceeds the size of automatic broadcasts; the query has an explicit broadcast."""
     source, target = create_topic(broker, partitions=2), create_topic(broker)
     sent = stream.feed(broker, source, range(ROWS), 2)
     table = str(tmp_path / "table")

@@ -1,6 +1,6 @@
-"""A batch is done again when others lead: of what it reads, of what it writes, of its transactions and its notes.
+"""A batch is repeated with other leaders: of its source, its target, its transactions and its notes.
 
-A batch of a stream, or one with a name, or a run of the archive.
+A batch of a stream, a named batch, or a run of the archive.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(600)]
 
-GROUP, TRANSACTION = 0, 1  # what is coordinated
+GROUP, TRANSACTION = 0, 1  # the coordinator types of FindCoordinator
 AFAR = {"odradek.local": "off"}
 
 
@@ -44,10 +44,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-class Moving:
-    """Kills the one that leads, each time of something else; the one that was killed before is back by then.
+class LeaderKiller:
+    """Kills the leader for another role each time; the broker that was killed before is restarted first.
 
-    A context manager: at its end all are there. `unit` names what the rows are written under.
+    A context manager: at its end all brokers run. `unit` returns the transactional id of the rows.
     """
 
     def __init__(self, cluster: Cluster, source: str, target: str, unit: Callable[[], str]) -> None:
@@ -74,7 +74,7 @@ class Moving:
             assert self._cluster.wait_leader(topic, partition, other_than=self.dead) != self.dead
 
     def end(self) -> None:
-        """All are there again."""
+        """All brokers run again."""
         if self.dead is not None:
             self._cluster.restart(self.dead)
             for topic, partition in self._partitions:
@@ -87,52 +87,56 @@ class Moving:
 
 
 @pytest.mark.long
-def test_others_lead(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_stream_batch_repeated_with_new_leaders_is_written_once(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     source, target = make_topic(cluster, 2), make_topic(cluster, 2)
     sent = stream.feed(cluster, source, range(ROWS), 2)
 
     def unit() -> str:
-        """Of the query's second task."""
+        """The transactional id of the query's second task."""
         return f"{PREFIX}{json.loads((tmp_path / 'checkpoint/metadata').read_text())['id']}-1"
 
     def start() -> StreamingQuery:
         return written(read(spark, cluster, source, **AFAR), cluster, target, tmp_path)
 
-    with Moving(cluster, source, target, unit) as moving:
-        redone(spark, tmp_path, start, moving)
+    with LeaderKiller(cluster, source, target, unit) as killer:
+        redone(spark, tmp_path, start, killer)
     assert_accounted(cluster, sent, target)
 
 
 @pytest.mark.parametrize(
     "effects", [("sent", "half"), pytest.param(("begun", "committed", "told"), marks=pytest.mark.long)], ids="-".join
 )
-def test_others_lead_for_a_batch_with_a_name(
+def test_named_batch_repeated_with_new_leaders_is_written_once(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, effects: tuple[str, ...]
 ) -> None:
-    """A new coordinator has the digest of the written rows from the log of its partition."""
+    """A new coordinator reads the digest of the written rows from the log of its partition."""
     source, target = make_topic(cluster, 2), make_topic(cluster, 2)
     batches = Batches(spark, cluster, source, target, **AFAR)
-    with Moving(cluster, source, target, partial(batches.unit, 0)) as moving, deaths(spark, tmp_path):
+    with LeaderKiller(cluster, source, target, partial(batches.unit, 0)) as killer, deaths(spark, tmp_path):
         for effect in effects:
             batches.die(tmp_path, effect)
-            moving(effect)
+            killer(effect)
             with conf(spark):
                 batches.write()
     assert_accounted(cluster, batches.sent, target)
 
 
 @pytest.mark.parametrize("effect", ["tasks", pytest.param("intent", marks=pytest.mark.long)])
-def test_another_leads_what_is_archived(spark: SparkSession, cluster: Cluster, tmp_path: Path, effect: str) -> None:
-    """By tasks: it is read again. From the intent on it is not; what comes after it is."""
+def test_archive_run_repeated_with_a_new_leader_loses_no_record(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path, effect: str
+) -> None:
+    """Before the intent, tasks read the records again; after it, only later records are read."""
     topic = make_topic(cluster, 2)
     stream.feed(cluster, topic, range(20), 2)
     wanted = begun(spark, cluster, topic, tmp_path, Columns(), **AFAR)
     stream.feed(cluster, topic, range(20, 60), 2)
     halted(spark, tmp_path, wanted, STEPS[effect])
-    with Moving(cluster, topic, topic, str) as moving:
-        moving("begun")
+    with LeaderKiller(cluster, topic, topic, str) as killer:
+        killer("begun")
         stream.feed(cluster, topic, range(60, 80), 2)
         archive(spark, tmp_path, wanted)
     ledger = Ledger(cluster, topic)
-    ledger.look()
+    ledger.update()
     assert ledger.check(spark, tmp_path) == {RECORD: 80}

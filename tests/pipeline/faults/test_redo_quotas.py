@@ -1,7 +1,7 @@
-"""A batch is done again under quotas that were not there before: Apache Kafka throttles its fetches and what it sends.
+"""A batch is repeated under new quotas: Apache Kafka throttles its fetch and produce requests.
 
-A batch of a stream, or one with a name, or a run of the archive. The stand-in between tells no lies. It sees in the
-broker's answers for how long no request is wanted (KIP-219).
+A batch of a stream, a named batch, or a run of the archive. The stand-in forges no response. It records the throttle
+times in the broker's responses (KIP-219).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(600)]
 
-RATES = {"consumer_byte_rate": 2000, "producer_byte_rate": 500}  # bytes a second, over four seconds
+RATES = {"consumer_byte_rate": 2000, "producer_byte_rate": 500}  # bytes per second, over four seconds
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExternalBroker]
 
 
 class Throttled:
-    """A client of a broker, by a stand-in, and the milliseconds in the answers to each kind of request."""
+    """A client of a broker through a stand-in, and the throttle milliseconds in the responses of each API."""
 
     def __init__(self, broker: ExternalBroker, stand_in: StandIn) -> None:
         self._broker, self.stand_in = broker, stand_in
@@ -65,7 +65,7 @@ class Throttled:
         return {**self.sink, "odradek.local": "off"}
 
     def limit(self, less: int = 0) -> None:
-        """From now on, to so many bytes a second less than RATES."""
+        """Set the quotas, this many bytes per second below RATES."""
         set_quota(self._broker, self._client, **{name: rate - less for name, rate in RATES.items()})
 
     def _seen(self, request: Any, true: Any) -> Any:
@@ -80,8 +80,10 @@ def throttled(apache: ExternalBroker) -> Iterator[Throttled]:
 
 
 @pytest.mark.long
-def test_quotas_are_set(spark: SparkSession, apache: ExternalBroker, throttled: Throttled, tmp_path: Path) -> None:
-    """Those of each turn are lower than the ones before."""
+def test_stream_batch_repeated_under_quotas_is_written_once(
+    spark: SparkSession, apache: ExternalBroker, throttled: Throttled, tmp_path: Path
+) -> None:
+    """The quotas of each turn are lower than those before."""
     source, target = create_topic(apache, partitions=2), create_topic(apache, partitions=2)
     sent = stream.feed(apache, source, range(ROWS), 2)
 
@@ -101,7 +103,7 @@ def test_quotas_are_set(spark: SparkSession, apache: ExternalBroker, throttled: 
 
 
 @pytest.mark.parametrize("effect", ["half", pytest.param("sent", marks=pytest.mark.long)])
-def test_quotas_for_a_batch_with_a_name(
+def test_named_batch_repeated_under_quotas_is_written_once(
     spark: SparkSession, apache: ExternalBroker, throttled: Throttled, tmp_path: Path, effect: str
 ) -> None:
     batches = Batches(spark, apache, **throttled.source)
@@ -109,17 +111,17 @@ def test_quotas_for_a_batch_with_a_name(
     with deaths(spark, tmp_path):
         batches.die(tmp_path, effect)
         assert not throttled.ms.total()
-        throttled.limit(400)  # what is left of the batch is two requests of some hundred bytes, maybe seconds apart
+        throttled.limit(400)  # the rest of the batch is two requests of a few hundred bytes, perhaps seconds apart
         with conf(spark):
             batches.write()
     assert throttled.ms[PRODUCE] > 0
     assert_accounted(apache, batches.sent, batches.target)
 
 
-def test_quotas_for_the_archive(
+def test_archive_run_repeated_under_quotas_loses_no_record(
     spark: SparkSession, apache: ExternalBroker, throttled: Throttled, tmp_path: Path
 ) -> None:
-    """Its tasks have read all, and nothing is committed: they read it again."""
+    """The first run's tasks have read everything and nothing is committed, so the next run reads it again."""
     topic = create_topic(apache, partitions=2)
     stream.feed(apache, topic, range(20), 2)
     wanted = begun(spark, apache, topic, tmp_path, Columns(), **throttled.source)
@@ -130,5 +132,5 @@ def test_quotas_for_the_archive(
     archive(spark, tmp_path, wanted)
     assert throttled.ms[FETCH] > 0
     ledger = Ledger(apache, topic)
-    ledger.look()
+    ledger.update()
     assert ledger.check(spark, tmp_path) == {RECORD: ROWS}

@@ -1,4 +1,4 @@
-"""A stage's batch is done again when the table that enriches it has changed: rows go to other topics then."""
+"""A stage's batch is repeated after its enriching table has changed: rows would go to other topics then."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.pipeline.jobs.stages.running.streams import Streams
 
 from ...clients.admin import create_topic
 from ..jobs import orders
-from ..jobs.stages import as_the_job_has_it, pipeline, stage
+from ..jobs.stages import job_settings, pipeline, stage
 from ..written import committed
 from . import stream
 from .checker import assert_accounted
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
 PEOPLE = 7
-GOOD, BAD = int(time.time() * 1000) - 1000, -5  # times of records: no topic takes those before 1970
+GOOD, BAD = int(time.time() * 1000) - 1000, -5  # timestamps of records: no topic accepts those before 1970
 
 
 def tell(broker: Any, people: str, turn: int) -> None:
-    """The time of each person; in turns every other one makes dead letters."""
+    """Write the timestamp of each person; in each turn every other person makes dead letters."""
     times = [GOOD if (at + turn) % 2 else BAD for at in range(PEOPLE)]
     values = [json.dumps({"at": time}).encode() for time in times]
     orders.send(broker.bootstrap, people, values, [b"%d" % at for at in range(PEOPLE)])
@@ -41,8 +41,10 @@ def body(one: str) -> str:
     return json.dumps({"id": one, "who": str(int(one.split()[1]) % PEOPLE)})
 
 
-def test_an_enriching_table_changes(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """What was written first stands, wherever it went; the rest goes where the table says now."""
+def test_stage_batch_repeated_with_a_changed_table_is_written_once(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
+    """Rows of the first write stay in their topics; the other rows follow the changed table."""
     source, to, dead = (create_topic(broker, partitions=2) for _ in range(3))
     people = create_topic(broker, cleanup_policy="compact")
     enrich = {"with": people, "on": "who", "as": "person", "parse": {"format": "json", "schema": "at BIGINT"}}
@@ -61,7 +63,7 @@ def test_an_enriching_table_changes(spark: SparkSession, broker: Any, tmp_path: 
         tell(broker, people, turn)
         sent.extend(stream.feed(broker, source, range(turn * LIMIT, (turn + 1) * LIMIT), 2, body))
 
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         known, mistakes = analysed(spark, file)
         assert not mistakes
 

@@ -1,4 +1,4 @@
-"""Retention overtakes a stream that is too slow: what it has not read yet is gone, and it says which offsets."""
+"""Retention overtakes a slow stream: the error names the deleted offsets."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ READ, UNREAD = 50, 3000
 RETAINED = 20_000  # bytes
 
 
-def test_what_was_removed_is_named(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """It stops, or goes on without; what is lost then is what was said, and nothing else."""
+def test_offsets_deleted_by_retention_are_named(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """The stream stops, or continues without them; exactly these offsets are lost."""
     source = create_topic(broker, segment_bytes=10_000, retention_bytes=RETAINED)
     target = create_topic(broker)
     sink = {"format": "odradek", "kafka.bootstrap.servers": broker.bootstrap, "topic": target}
@@ -50,15 +50,15 @@ def test_what_was_removed_is_named(spark: SparkSession, broker: Broker, tmp_path
 
 
 def overtaken(broker: Broker, topic: str) -> int:
-    """Where the log begins once retention has removed what it will, in one go or in several."""
+    """The log start offset after retention has finished, in one step or in several."""
 
     def settled() -> int:
         with broker.wire() as wire:
             first = int(list_offsets(wire, topic, EARLIEST).offset)
         segments = Path(broker.data_dir, f"{topic}-0").glob("*.log")
         try:
-            rest = sum(path.stat().st_size for path in segments if int(path.stem) > first)  # without the oldest
-        except FileNotFoundError:  # removed meanwhile
+            rest = sum(path.stat().st_size for path in segments if int(path.stem) > first)  # without the oldest segment
+        except FileNotFoundError:  # removed in between
             return 0
         return first if first > READ and rest < RETAINED else 0
 

@@ -1,4 +1,4 @@
-"""Archives made by the job, and what is in one by each of its three witnesses: manifest, folders, Spark's readers."""
+"""Archives made by the job, and their records by three witnesses: manifest, folders, Spark's readers."""
 
 from __future__ import annotations
 
@@ -27,60 +27,60 @@ Reader = Callable[["SparkSession", Path, str], Ids]
 
 
 def ids(sent: list[Sent]) -> Ids:
-    """Of records that were sent, sorted."""
+    """Partition and offset of sent records, sorted."""
     return sorted((one.partition, one.offset) for one in sent)
 
 
 def source(broker: Any, *topics: str, **options: str) -> dict[str, str]:
-    """What the job is told to read; `_` in an option's name stands for `.`."""
+    """The job's source options; `_` in an option's name stands for `.`."""
     named = {name.replace("_", "."): value for name, value in options.items()}
     return {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": ",".join(topics), **named}
 
 
 def archive(spark: SparkSession, folder: Path | str, wanted: Job, files: Files | None = None) -> State:
-    """Run the job once, to a folder or a URI, by `files` of it; returns what the archive consists of."""
+    """Run the job once, to a folder or a URI, with these files; returns the state of the archive."""
     with spark_settings(spark, SETTINGS):
         job.run(spark, files or Files(spark, str(folder)), wanted)
     return live(spark, folder)
 
 
 def live(spark: SparkSession, folder: Path | str) -> State:
-    """What the manifest says."""
+    """The state by the manifest."""
     return manifest.live(Files(spark, str(folder)))
 
 
 def seen(spark: SparkSession, folder: Path | str, topic: str) -> Ids:
-    """What a reader of the topic's folder has."""
+    """The records that Spark reads in the topic's folder."""
     frame = spark.read.parquet(f"{folder}/topic={topic}").select("partition", "offset")
     return sorted((row[0], row[1]) for row in frame.collect())
 
 
 def visible(spark: SparkSession, folder: Path, topic: str) -> Ids:
-    """What a reader of the topic's folder has, by the files that Spark would read: quicker, and no job of Spark's."""
+    """The records in the files that Spark would read in the topic's folder: quicker, and without a Spark job."""
     if not (folder / f"topic={topic}").exists():
         return []
     frame = spark.read.schema("`partition` int, `offset` bigint").parquet(f"{folder}/topic={topic}")
     try:
         return read_ids(Path(uri.removeprefix("file://")) for uri in frame.inputFiles())
-    except FileNotFoundError:  # compacted meanwhile
+    except FileNotFoundError:  # compacted in between
         return visible(spark, folder, topic)
 
 
-def lying(folder: Path, topic: str) -> Ids:
-    """What is in all files that lie in the topic's folder."""
+def stored(folder: Path, topic: str) -> Ids:
+    """The records of all files in the topic's folder."""
     return read_ids(folder.glob(f"topic={topic}/**/*.parquet"))
 
 
 def listed(folder: Path, state: State, topic: str) -> Ids:
-    """What is in the files that the manifest names."""
+    """The records of the files that the manifest names."""
     return read_ids(folder / file.path for file in state.of(topic))
 
 
 def assert_whole(spark: SparkSession, folder: Path, topic: str, expected: Ids, reader: Reader = seen) -> State:
-    """Each record is there once, whoever looks, and nothing half done is left."""
+    """Each record is there once for all three witnesses, and no temporary file is left."""
     state = live(spark, folder)
     assert reader(spark, folder, topic) == expected
-    assert lying(folder, topic) == expected
+    assert stored(folder, topic) == expected
     assert listed(folder, state, topic) == expected
     for file in state.files.values():
         rows = read_ids([folder / file.path])
@@ -95,7 +95,7 @@ def assert_whole(spark: SparkSession, folder: Path, topic: str, expected: Ids, r
 
 
 def read_ids(files: Iterable[Path]) -> Ids:
-    """What is in Parquet files."""
+    """The records of Parquet files."""
     found: Ids = []
     for path in files:
         table = pq.ParquetFile(path).read(["partition", "offset"])

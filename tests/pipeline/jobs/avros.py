@@ -1,4 +1,4 @@
-"""Orders as Avro of three schemas in Confluent's frame, as programs write them that change."""
+"""Orders as Avro with three schemas in Confluent's framing, as programs with changing schemas write them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _NOTE = {"name": "note", "type": ["null", "string"], "default": None}
 
 
 def order(*fields: dict[str, Any]) -> dict[str, Any]:
-    """A schema."""
+    """An Avro schema of an order."""
     return {"type": "record", "name": "Order", "namespace": "shop", "fields": list(fields)}
 
 
 FIRST, WIDER, NARROWER = order(_ID, _NAME), order(_ID, _NAME, _NOTE), order(_ID, _NOTE)
-"""Of a field more than the first, and of one less than that."""
+"""One field more than FIRST, and one field less than that."""
 
 
 def message(number: int, schema: Any, value: Any) -> bytes:
-    """A value behind 0 and the schema's number."""
+    """A value after a zero byte and the schema id."""
     out = BytesIO(b"\0" + number.to_bytes(4, "big"))
     out.seek(5)
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
@@ -34,7 +34,7 @@ def message(number: int, schema: Any, value: Any) -> bytes:
 
 
 def send(broker: Any, topic: str, values: Iterable[bytes | None], key: bytes | None = b"k") -> None:
-    """Into the first partition, in order."""
+    """Write to partition 0, in order."""
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for value in values:
         producer.produce(topic, value, key, 0)

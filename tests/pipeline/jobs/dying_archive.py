@@ -1,10 +1,10 @@
-"""A run of the archive whose driver is killed when it is about to change a certain file; a task of it dies as well.
+"""A run of the archive whose driver is killed before a certain change of a file; its tasks die as well.
 
 python dying_archive.py BOOTSTRAP TOPIC FOLDER CHANGE TEXT COUNT [delta]
 
-The first attempt at each task ends as by the kernel's out-of-memory killer, in the midst of its rows. The driver ends
-at the COUNTth CHANGE (create, write, rename, delete) of a path with TEXT in it. With `delta` the topic is a
-Delta table, too.
+The first attempt of each task is killed in the middle of its rows, as by the kernel's out-of-memory killer. The driver
+is killed at the COUNTth CHANGE (create, write, rename, delete) of a path that contains TEXT. With `delta` the topic is
+a Delta table, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CONF = {
 
 
 class DyingReader(AdmissionReader):
-    """Its tasks."""
+    """Kills the first attempt of each task."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Half of the first batch, at the first attempt."""
@@ -55,7 +55,7 @@ class DyingReader(AdmissionReader):
 
 
 class DyingSource(OdradekDataSource):
-    """The source with that reader."""
+    """The data source with that reader."""
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
@@ -63,7 +63,7 @@ class DyingSource(OdradekDataSource):
 
 
 class DyingFiles(Files):
-    """With the driver's end."""
+    """Kills the driver before the chosen change."""
 
     fate: tuple[str, str, int]
 

@@ -1,8 +1,8 @@
-"""The stages of a file, once; one of them stops in a batch, makes the file MARKER and waits to be killed.
+"""The stages of a file, once; one of them stops in a batch, creates the file MARKER and waits to be killed.
 
 python halting_stages.py FILE.toml STAGE BATCH task|commit MARKER
 
-`task`: all tasks but the first stop before they write. `commit`: the sink has all, and Spark has no note of it.
+`task`: all tasks but the first stop before they write. `commit`: the sink has everything, the checkpoint does not.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ SPARK = {
 
 
 class Halting(StreamWriter):
-    """Its tasks have committed when it is asked to commit."""
+    """Stops in a task, or after the commit."""
 
     def __init__(self, plan: Any, batch: int, where: str, marker: Path) -> None:
         super().__init__(plan)
         self._batch, self._where, self._marker = batch, where, marker
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Never ends for that batch, but in the first task."""
+        """Never ends in that batch, except for the first task."""
         self._halt("task", stamps.task().epoch if stamps.task().partition else -1)
         return super().write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]
-        """Never ends for that batch."""
+        """Never ends in that batch."""
         super().commit(messages, batchId)
         self._halt("commit", batchId)
 
@@ -64,7 +64,7 @@ class Halting(StreamWriter):
 
 
 def halting(batch: int, where: str, marker: Path) -> type[OdradekDataSource]:
-    """The source, with that writer."""
+    """The data source with that writer."""
 
     class HaltingSource(OdradekDataSource):
         def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

@@ -1,4 +1,4 @@
-"""A source whose tasks lose some records and know nothing of it."""
+"""A data source whose tasks silently lose some records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOST = (7, 8)
-"""Offsets of partition 1."""
+"""Lost offsets of partition 1."""
 
 
 def _without(records: Callable[..., Iterator[pa.RecordBatch]], *given: Any) -> Iterator[pa.RecordBatch]:
@@ -31,7 +31,7 @@ def _without(records: Callable[..., Iterator[pa.RecordBatch]], *given: Any) -> I
 
 
 def _losing(read: Callable[[Any], Iterator[pa.RecordBatch]], partition: Any) -> Iterator[pa.RecordBatch]:
-    """In a task, in a process that others will use."""
+    """Patch the reader within a task, and restore it, because other tasks use the process."""
     whole = tasks._records
     tasks._records = lambda *given: _without(whole, *given)
     try:
@@ -42,18 +42,18 @@ def _losing(read: Callable[[Any], Iterator[pa.RecordBatch]], partition: Any) -> 
 
 class _Stream(AdmissionReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Without some."""
+        """Read without the lost records."""
         return _losing(super().read, partition)
 
 
 class _Batch(BatchReader):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Without the same."""
+        """Read without the lost records."""
         return _losing(super().read, partition)
 
 
 class Losing(OdradekDataSource):
-    """The source, with those readers."""
+    """The data source with those readers."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
@@ -66,7 +66,7 @@ class Losing(OdradekDataSource):
 
 @contextmanager
 def losing(spark: SparkSession) -> Iterator[None]:
-    """It stands for the source within the block."""
+    """Replaces the data source within the block."""
     spark.dataSource.register(Losing)
     try:
         yield

@@ -1,6 +1,6 @@
-"""Orders as a shop sends them, bad ones, doubles and late ones among them; and what four stages must make of them.
+"""Orders of a shop, with invalid, duplicate and late ones; and the expected results of four stages.
 
-The stages: cleaned (dead letters), unique (late ones and doubles go), priced (with the customer's country), hourly.
+The stages: cleaned (dead letters), unique (no late and duplicate ones), priced (with the customer's country), hourly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Order = dict[str, Any]
 HOUR = 3600
 UNIQUE_LATE, HOURLY_LATE = 2 * HOUR, 60  # seconds
 START = 1_700_000_000 // HOUR * HOUR
-COUNTRIES = {"anna": "AT", "bert": "BE"}  # of cora nothing is known
+COUNTRIES = {"anna": "AT", "bert": "BE"}  # cora is unknown
 
 TOML = """
 checkpoint = "{folder}/checkpoint"
@@ -26,7 +26,7 @@ dead_letters = "{stem}-dead"
 partitions = 2
 kafka = {{ bootstrap.servers = "{bootstrap}", fetch.max.bytes = 10000000, client.id = "shop" }}
 
-[[stage]]  # stands before what it reads: the order is found out
+[[stage]]  # comes before its source: the program finds the order
 name = "hourly"
 from = "{stem}-priced"
 to = "{stem}-hourly"
@@ -63,7 +63,7 @@ enrich = {{ with = "{stem}-people", on = "customer", as = "person", parse = {{ f
 
 
 def made(seed: int, count: int, first: int = 0, hours: float = 0) -> list[bytes]:
-    """Orders of ids from `first`, a minute apart and shuffled a little, from `hours` after START on."""
+    """Orders with ids from `first` on, a minute apart and slightly shuffled, from `hours` after START on."""
     chance = random.Random(seed)
     found: list[bytes] = []
     for at in range(count):
@@ -86,7 +86,7 @@ def _bytes(order: Order) -> bytes:
 
 
 def send(bootstrap: str, topic: str, values: Iterable[bytes], keys: Iterable[bytes | None] | None = None) -> None:
-    """To any partition."""
+    """Send to any partition."""
     producer = Producer({"bootstrap.servers": bootstrap})
     for value, key in zip(values, keys or _none(), strict=False):
         producer.produce(topic, value, key)
@@ -98,7 +98,7 @@ def _none() -> Iterable[None]:
         yield None
 
 
-# -- what must come of it, each a list for each run
+# -- expected results, each a list with one entry for each run
 
 
 def good(value: bytes) -> Order | None:
@@ -113,7 +113,7 @@ def good(value: bytes) -> Order | None:
 
 
 def unique(runs: Iterable[list[Order]]) -> list[list[Order]]:
-    """By id, but those that are late to the runs before."""
+    """The first order of each id, without those that are late for the runs before."""
     seen: set[int] = set()
     late, found = 0, []
     for run in runs:
@@ -125,7 +125,7 @@ def unique(runs: Iterable[list[Order]]) -> list[list[Order]]:
 
 
 def hourly(runs: Iterable[list[Order]]) -> dict[tuple[int, str | None], tuple[int, int]]:
-    """(orders, total) by hour and country, of those hours that have ended by the last run."""
+    """(orders, total) by hour and country, for the hours that have ended by the last run."""
     sums: defaultdict[tuple[int, str | None], list[int]] = defaultdict(lambda: [0, 0])
     ended = 0
     for run in runs:
@@ -138,26 +138,26 @@ def hourly(runs: Iterable[list[Order]]) -> dict[tuple[int, str | None], tuple[in
     return {(hour, who): (n, total) for (hour, who), (n, total) in sums.items() if hour + HOUR <= ended}
 
 
-# -- what is there
+# -- results
 
 
 def orders(values: Iterable[bytes | None]) -> Counter[tuple[Any, ...]]:
-    """Of `cleaned`, `unique` and `priced`."""
+    """The results of `cleaned`, `unique` and `priced`."""
     found = [json.loads(value or b"") for value in values]
     return Counter((one["id"], one["customer"], one["amount"], seconds(one["at"])) for one in found)
 
 
 def expected(given: Iterable[Order]) -> Counter[tuple[Any, ...]]:
-    """The same of what was computed."""
+    """The same for computed orders."""
     return Counter((one["id"], one["customer"], one["amount"], one["at"]) for one in given)
 
 
 def windows(values: Iterable[bytes | None]) -> Counter[tuple[Any, ...]]:
-    """Of `hourly`: ((start, country), (orders, total)), each as often as it is there."""
+    """The results of `hourly`: ((start, country), (orders, total)), with their counts."""
     found = [json.loads(value or b"") for value in values]
     return Counter(((seconds(one["window_start"]), one["country"]), (one["orders"], one["total"])) for one in found)
 
 
 def seconds(text: str) -> int:
-    """Since 1970."""
+    """Seconds since 1970."""
     return int(datetime.fromisoformat(text).astimezone(UTC).timestamp())

@@ -1,4 +1,4 @@
-"""A file of four stages over topics of its own, and the check of all that they wrote."""
+"""A file of four stages over its own topics, and the check of all that they wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import orders
 
 
 class Shop:
-    """A file of stages over topics of its own."""
+    """A file of stages over its own topics."""
 
     def __init__(self, broker: Any, folder: Path) -> None:
         self.broker, self.stem, self.file = broker, unique("shop"), folder / "stages.toml"
@@ -34,7 +34,7 @@ class Shop:
         return [record.value for record in self.records(name)]
 
     def check(self, *runs: list[bytes]) -> None:
-        """Everything that the stages wrote is there once, and nothing else."""
+        """Each expected record is written once, and no other."""
         for name in ("dead", "cleaned", "unique", "priced", "hourly"):
             await_stable(self.broker, f"{self.stem}-{name}")
         bad = [value for run in runs for value in run if orders.good(value) is None]

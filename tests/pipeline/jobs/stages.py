@@ -1,4 +1,4 @@
-"""Stages made of few words, and the rows that they are tried on."""
+"""Short constructors of stages, and rows to test them on."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ EVERY = "10 minutes"
 
 
 def pipeline(*stages: dict[str, Any], **top: Any) -> Pipeline:
-    """Of a file; `top` is what is beside its stages."""
+    """The pipeline of a file; `top` are its settings outside of the stages."""
     kafka = {"bootstrap.servers": "localhost:1"}
     return declared({"checkpoint": "x", "dead_letters": "dead", "kafka": kafka, **top, "stage": list(stages)}, Path())
 
 
 def stage(**given: Any) -> dict[str, Any]:
-    """The table of a stage; `from_` stands for `from`, and json for a parse of that schema."""
+    """The table of a stage; `from_` stands for `from`, and `json` for a parse with that schema."""
     table = {"name": "one", "from": given.pop("from_", "raw"), "to": "out", **given}
     if "json" in table:
         table["parse"] = {"format": "json", "schema": table.pop("json")}
@@ -35,12 +35,12 @@ def stage(**given: Any) -> dict[str, Any]:
 
 
 def only(**given: Any) -> Stage:
-    """The one stage of a file."""
+    """The only stage of a file."""
     return pipeline(stage(**given)).stages[0]
 
 
 def received(spark: SparkSession, *values: bytes | str | None, key: str = "k") -> DataFrame:
-    """Rows with `record`: offsets from 0, keys `key`0 and so on, a second apart; the odd ones have headers."""
+    """Rows with `record`: offsets from 0, keys `key`0 and so on, a second apart; odd rows have headers."""
     rows = [
         (f"{key}{at}".encode(), value.encode() if isinstance(value, str) else value, "raw", 3, at, _headers(at))
         for at, value in enumerate(values)
@@ -54,8 +54,8 @@ def _headers(at: int) -> list[tuple[str, bytes | None]] | None:
 
 
 @contextmanager
-def as_the_job_has_it(spark: SparkSession) -> Iterator[None]:
-    """While inside, the session's settings are those of the command, but for the number of partitions."""
+def job_settings(spark: SparkSession) -> Iterator[None]:
+    """Within the block, the session has the command's settings, except for the number of partitions."""
     settings = {key: value for key, value in SETTINGS.items() if key != "spark.sql.shuffle.partitions"}
     with spark_settings(spark, settings):
         yield

@@ -1,4 +1,4 @@
-"""Stores of archives without a job: batches that are committed, and what dies or is overtaken meanwhile."""
+"""Stores of archives without a job: committed batches, and writers that die or are overtaken in between."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ OTHER: Ids = [(0, 7), (1, 3)]
 
 
 class Died(BaseException):
-    """Nothing is done after it."""
+    """The writer's death: nothing changes after it."""
 
 
 class Dying(Files):
-    """Files that can be changed `left` times."""
+    """Files that allow `left` changes."""
 
     def __init__(self, spark: SparkSession, root: str, left: int) -> None:
         super().__init__(spark, root)
@@ -63,8 +63,8 @@ class Dying(Files):
 
 
 class Halting(Files):
-    """Files of a job that ends before its `count`th change of a kind to a path with `text` in it; nothing is changed
-    from then on, as after a kill.
+    """Files of a job that ends before its `count`th change of a kind to a path that contains `text`; nothing changes
+    afterwards, as after a kill.
     """
 
     def __init__(self, spark: SparkSession, root: str, kind: str, text: str, count: int) -> None:
@@ -99,15 +99,15 @@ class Halting(Files):
 
 
 class Overtaken(Files):
-    """Files of a job that another one is faster than: before step `at` of this one it does all of its own."""
+    """Files of a job that another job overtakes: before step `at` of this one, `other` does all of its own steps."""
 
     def __init__(self, spark: SparkSession, root: str, at: int, other: Callable[[], object]) -> None:
         super().__init__(spark, root)
-        self.left: int | None = None  # steps until then; None: they are not counted yet
+        self.left: int | None = None  # remaining steps; None: not counted yet
         self._at, self._other = at, other
 
     def arm(self) -> None:
-        """Count from now on."""
+        """Count steps from now on."""
         self.left = self._at
 
     def _step(self) -> None:
@@ -146,7 +146,7 @@ class Overtaken(Files):
 
 
 def staged(files: Files, name: str, topic: str, ids: Ids) -> tuple[Move, File]:
-    """A file as Spark's tasks leave it, and what is to become of it."""
+    """A file as Spark's tasks leave it, with its move and its description."""
     folder = f"{STAGING}/x" if files.room is None else f"{files.room.removesuffix('.room')}/x"
     old, new = f"{folder}/{name}", f"topic={topic}/{HOUR}/{name}"
     files.make(folder)
@@ -163,7 +163,7 @@ def staged(files: Files, name: str, topic: str, ids: Ids) -> tuple[Move, File]:
 
 
 def batch(store: Store, number: int, *contents: tuple[str, Ids]) -> None:
-    """Commit a batch with a file for each topic and ids."""
+    """Commit a batch with one file for each topic and its ids."""
     found = [staged(store.files, f"{number}-{at}.parquet", *each) for at, each in enumerate(contents)]
     ends: dict[Partition, tuple[int, int]] = {}
     for topic, ids in contents:
@@ -175,7 +175,7 @@ def batch(store: Store, number: int, *contents: tuple[str, Ids]) -> None:
 
 
 def compact(store: Store, number: int, topic: str) -> None:
-    """Make one of all of the topic's files."""
+    """Compact all files of the topic into one."""
     group = store.state.of(topic)
     root = Path(store.files.root.removeprefix("file:"))
     ids = sorted(each for file in group for each in read_ids([root / file.path]))
@@ -185,14 +185,14 @@ def compact(store: Store, number: int, topic: str) -> None:
 
 
 def after_death(folder: Path) -> None:
-    """The process of the lease is dead: this one was not started then."""
+    """Make the lease that of a dead process: its start time is not this one's."""
     lease = folder / "_odradek/lease.json"
     if lease.exists():
         lease.write_text(json.dumps({**json.loads(lease.read_text()), "started": "0"}))
 
 
 def viewed(_: SparkSession, folder: Path, topic: str) -> Ids:
-    """The same by the newest log of the folder, which is quicker."""
+    """The records by the newest log of the folder, which is quicker than Spark."""
     logs = sorted((folder / f"topic={topic}/_spark_metadata").glob("*.compact"), key=lambda path: int(path.stem))
     lines = logs[-1].read_text().splitlines()[1:] if logs else []
     return read_ids(Path(unquote(json.loads(line)["path"]).removeprefix("file:")) for line in lines)

@@ -1,4 +1,4 @@
-"""A job to be failed and stopped: a stream whose batches print `batch N` and then do what its argument says."""
+"""A job for tests of failures and stops: its stream prints `batch N` for each batch and then follows its argument."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("folder")
 @command.spark_options
 def streaming(what: str, folder: str, conf: dict[str, str]) -> None:
-    """The command."""
+    """Run the stream."""
 
     def batch(frame: DataFrame, number: int) -> None:
         print(f"batch {number}", flush=True)

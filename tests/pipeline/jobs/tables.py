@@ -1,4 +1,4 @@
-"""What is in an archive's Delta tables: by the protocol's own text, by deltalake, and compared with Spark."""
+"""The contents of an archive's Delta tables: read by hand, by deltalake, and compared with Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass
 class Log:
-    """A table as its entries say, read by hand (Delta's PROTOCOL.md: "Action Reconciliation")."""
+    """A table by its log entries, read by hand (Delta's PROTOCOL.md: "Action Reconciliation")."""
 
     entries: list[list[dict[str, Any]]] = field(default_factory=list)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Log:
         return {each["name"]: each["type"] for each in json.loads(self.metadata["schemaString"])["fields"]}
 
     def follow(self, entry: list[dict[str, Any]]) -> None:
-        """One entry more. Each file is named once in it, what it adds is new, what it removes was there."""
+        """Apply one entry. An entry names each file once; added files are new, removed ones exist."""
         self.entries.append(entry)
         for name in ("metaData", "protocol", "txn", "commitInfo"):
             assert len(said(entry, name)) <= 1
@@ -70,7 +70,7 @@ def log(folder: Path, topic: str) -> Log:
 
 
 def assert_files(folder: Path, topic: str, state: State) -> Log:
-    """The newest entry names the manifest's files, each as it is."""
+    """The newest entry names the manifest's files, with their size, partition values and statistics."""
     found = log(folder, topic)
     assert set(found.files) == {file.path.partition("/")[2] for file in state.of(topic)}
     assert found.protocol == {"minReaderVersion": 1, "minWriterVersion": 2}
@@ -86,7 +86,7 @@ def assert_files(folder: Path, topic: str, state: State) -> Log:
 
 
 def values(path: str) -> dict[str, str | None]:
-    """Of the columns that are folders, as Delta has them."""
+    """The values of the partition columns, as Delta writes them."""
     date, hour = (part.partition("=")[2] for part in path.split("/")[:2])
     return {"date": None if date == NULL else date, "hour": None if hour == NULL else hour.removeprefix("0") or "0"}
 
@@ -102,7 +102,7 @@ def _assert_statistics(told: dict[str, Any], ids: Ids) -> None:
 
 
 def tabled(folder: Path, topic: str) -> Ids:
-    """What a reader of the table has."""
+    """The records that deltalake reads in the table."""
     if not DeltaTable.is_deltatable(str(folder / f"topic={topic}")):
         return []
     table = DeltaTable(folder / f"topic={topic}").to_pyarrow_table(columns=["partition", "offset"])
@@ -110,7 +110,7 @@ def tabled(folder: Path, topic: str) -> Ids:
 
 
 def assert_same(spark: SparkSession, folder: Path, topic: str) -> Log:
-    """The table has the rows that Spark reads in the topic's folder, by both of deltalake's readers."""
+    """Both of deltalake's readers return the rows that Spark reads in the topic's folder."""
     found = assert_files(folder, topic, live(spark, folder))
     table = DeltaTable(folder / f"topic={topic}")
     expected = spark.read.parquet(str(folder / f"topic={topic}")).toArrow()
@@ -121,12 +121,12 @@ def assert_same(spark: SparkSession, folder: Path, topic: str) -> Log:
 
 
 def in_order(rows: pa.Table) -> list[dict[str, Any]]:
-    """By partition and offset."""
+    """Rows by partition and offset."""
     return sorted(rows.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
 
 
 def foreign(folder: Path, topic: str, name: str = "theirs.parquet") -> Path:
-    """A file beside the archive's, of a record that it has not."""
+    """A file next to the archive's, with a record that the archive does not have."""
     path = folder / f"topic={topic}/date=2026-11-23/hour=01/{name}"
     pq.write_table(pa.table({"partition": pa.array([9], pa.int32()), "offset": pa.array([99], pa.int64())}), path)
     return path

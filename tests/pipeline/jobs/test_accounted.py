@@ -1,6 +1,6 @@
-"""A log with offsets of every kind goes into an archive and back, and each job's process dies on the way.
+"""A log with offsets of every kind is archived and restored, and the process of each job dies once.
 
-What other clients say of each offset of the topic is held against what came out; nothing of the pipeline's is asked.
+Other clients' account of each offset of the topic is compared with the result; none of the pipeline's code is used.
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ SECONDS = 200
 WINDOW = GRACE = 1000  # ms
 PERIOD = ["--window", "1s", "--grace", "1s"]
 FATES = [
-    ("write", "_spark_metadata/1", 1),  # the batch is in the manifest; neither Spark's view nor its checkpoint know
-    ("rename", "group=", 1),  # two small files are one, and are not yet replaced
+    ("write", "_spark_metadata/1", 1),  # the manifest has the batch, Spark's view and checkpoint do not
+    ("rename", "group=", 1),  # two small files are compacted, and not yet replaced
 ]
 
 
-@pytest.mark.long  # `faults.test_every_job` is the same in one session of Spark
+@pytest.mark.long  # `faults.test_every_job` does the same in one session of Spark
 @pytest.mark.timeout(900)  # eight jobs, each with a Spark of its own
-def test_into_an_archive_and_back(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_archived_and_restored_records_equal_the_log_despite_kills(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
     topic, rnd = Local(broker), random.Random(11)
     written(rnd, topic, 40, keyed=True)
     for fate in FATES:
@@ -65,7 +67,7 @@ def test_into_an_archive_and_back(spark: SparkSession, broker: Any, tmp_path: Pa
 
 
 def _archived(spark: SparkSession, folder: Path, topic: str, known: Account) -> None:
-    """Each committed record once, and the manifest says what the other offsets are."""
+    """Each committed record is there once, and the manifest counts the other offsets."""
     state, fates = live(spark, folder), Counter(known.fates)
     tables = [pq.ParquetFile(folder / file.path).read() for file in state.of(topic)]
     rows = [row for table in tables for row in seen(table.to_batches())]
@@ -74,9 +76,9 @@ def _archived(spark: SparkSession, folder: Path, topic: str, known: Account) -> 
 
 
 def assert_audited(broker: Any, topic: str, folder: Path, known: Account) -> None:
-    """Log and archive have as many records as that; by seconds, and when the last window is over."""
+    """Log and archive have the same record counts, by windows of a second, after the last window has ended."""
     over = max(one.timestamp for one in known.committed) + 2 * WINDOW + GRACE
-    wait_until(lambda: time.time() * 1000 > over, SECONDS, "the last window is over")
+    wait_until(lambda: time.time() * 1000 > over, SECONDS, "the last window has ended")
     words = ["--bootstrap-server", broker.bootstrap, "--archive", folder.as_uri(), "--topics", topic]
     result = CliRunner().invoke(command, [*words, "--all", "--last", "1d", *PERIOD])
     rows = [json.loads(line) for line in result.stdout.splitlines()]
@@ -88,17 +90,17 @@ def assert_audited(broker: Any, topic: str, folder: Path, known: Account) -> Non
 
 
 def _restored(made: Made, known: Account) -> None:
-    """Each committed record once, in its order, though the job is killed when some are there."""
+    """Each committed record once, in order, though the job is killed after it has restored some."""
     target = f"back-{made.topic}"
     topics.create({"bootstrap.servers": made.broker.bootstrap}, {target: 1}, {})
     with running(made, "back-", "--step", "10"):
-        wait_until(partial(committed, made.broker, target), SECONDS, "some are restored")
+        wait_until(partial(committed, made.broker, target), SECONDS, "some records are restored")
     half = len(consumed(made.broker, target, "read_committed")[0])
-    assert half < len(known.committed), "it died too late"
+    assert half < len(known.committed), "the job died too late"
     made.restore("back-", step=10)
     assert plain(consumed(made.broker, target, "read_committed")[0]) == plain(known.committed)
 
 
 def plain(records: list[Seen]) -> list[tuple[Any, ...]]:
-    """Without their offsets, which are other ones there."""
+    """Records without their offsets, which differ after the restore."""
     return [one[1:] for one in records]

@@ -1,4 +1,4 @@
-"""Topics become Parquet by hour; each run goes on where the archive ends."""
+"""Topics become Parquet by hour; each run continues where the archive ends."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ pytestmark = pytest.mark.live
 
 
 def hours(sent: list[Sent]) -> set[str]:
-    """The folders they belong to."""
+    """The folders that the records belong to."""
     times = (datetime.fromtimestamp(one.timestamp / 1000, UTC) for one in sent)
     return {time.strftime("date=%Y-%m-%d/hour=%H") for time in times}
 
 
 def folders(folder: Path, topic: str) -> set[str]:
-    """Those with files."""
+    """The folders that have files."""
     root = folder / f"topic={topic}"
     return {str(path.parent.relative_to(root)) for path in root.glob("**/*.parquet")}
 
 
-def test_runs_one_after_the_other(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """What is there, in steps smaller than that; then nothing; then what has come since, with the checkpoint lost."""
+def test_runs_continue_where_the_archive_ends(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Several batches in the first run; no new records; then new records, with the checkpoint lost."""
     folder = tmp_path / "an archive"
     topic, other = create_topic(broker, partitions=2), create_topic(broker)
     job = Job(source(broker, topic, other), max_offsets=60, compact=False)
@@ -69,8 +69,8 @@ def test_runs_one_after_the_other(spark: SparkSession, broker: Any, tmp_path: Pa
     assert rows(frame.selectExpr("*", f"'{topic}' AS topic")) == sorted(sent, key=lambda one: one[2:5])
 
 
-def test_the_settings_of_topics(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """They are entered with the first batch, and again where they have changed."""
+def test_topic_configs_are_archived(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """With the first batch, and again after a change."""
     topic = create_topic(broker, segment_ms=7_777_777)
     send(broker, topic, range(3))
     known = {"cleanup.policy": "delete", "segment.ms": "7777777"}
@@ -89,8 +89,10 @@ def test_the_settings_of_topics(spark: SparkSession, broker: Any, tmp_path: Path
     assert state.configs == {topic: {**config, "cleanup.policy": "compact"}}
 
 
-def test_hours_and_what_comes_late(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Small files of an hour become one, in order, with all columns; those of late records as well."""
+def test_late_records_are_compacted_into_the_file_of_their_hour(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
+    """Small files of an hour become one, in order, with all columns."""
     topic = create_topic(broker, partitions=2)
     job = Job(source(broker, topic))
     sent = send(broker, topic, range(-2 * HOUR, 0, 361), 2)
@@ -110,13 +112,13 @@ def test_hours_and_what_comes_late(spark: SparkSession, broker: Any, tmp_path: P
 
 
 def plans(spark: SparkSession, after: int = 0) -> list[str]:
-    """What Spark has done, but for the first `after`."""
+    """The plans of Spark's executions, without the first `after`."""
     executions = spark._jsparkSession.sharedState().statusStore().executionsList()
     return [executions.apply(at).physicalPlanDescription() for at in range(after, executions.size())]
 
 
-def test_nothing_is_moved_to_be_written(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """A batch is written by the tasks that read it: neither shuffled nor sorted."""
+def test_batch_is_written_without_shuffle_and_sort(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The tasks that read a batch also write it."""
     topic = create_topic(broker, partitions=2)
     send(broker, topic, range(10), 2)
     archive(spark, tmp_path, Job(source(broker, topic), Columns(event_time="timestamp"), compact=False))
@@ -126,8 +128,8 @@ def test_nothing_is_moved_to_be_written(spark: SparkSession, broker: Any, tmp_pa
     assert "Sort" not in plan
 
 
-def test_records_as_they_are_never_pass_through_java(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """They are the same as those that do, and both become one file."""
+def test_raw_records_are_written_directly_by_python_tasks(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The records equal those that Spark writes, and compaction merges files of both."""
     topic = create_topic(broker, partitions=2)
     before, sent = len(plans(spark)), send(broker, topic, range(100), 2)
     archive(spark, tmp_path / "direct", Job(source(broker, topic), compact=False))
@@ -147,8 +149,8 @@ def test_records_as_they_are_never_pass_through_java(spark: SparkSession, broker
     }
 
 
-def test_formats_and_the_event_s_own_time(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """A topic of JSON is filed by a time in it; what has none, or a wild one, in the folder for such."""
+def test_event_time_of_json_determines_the_hour(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Records without an event time, or with one out of range, go to the null folder."""
     plain, events = create_topic(broker), create_topic(broker)
     at = NOW // 1000 - 50 * HOUR
     texts = [f'{{"at":{at}}}', "{}", "not JSON", '{"at":999999999999999}', f'{{"at":{at + HOUR}}}']
@@ -195,17 +197,19 @@ def test_formats_and_the_event_s_own_time(spark: SparkSession, broker: Any, tmp_
         ("explode(array(timestamp))", r"--event-time explode\(array\(timestamp\)\): .*GENERATOR"),
     ],
 )
-def test_an_event_time_that_is_none(spark: SparkSession, broker: Any, tmp_path: Path, time: str, message: str) -> None:
+def test_invalid_event_time_is_refused_in_one_line(
+    spark: SparkSession, broker: Any, tmp_path: Path, time: str, message: str
+) -> None:
     topic = create_topic(broker)
     with pytest.raises(OptionError, match=message) as error:
         archive(spark, tmp_path, Job(source(broker, topic), Columns(event_time=time)))
     assert "\n" not in str(error.value)
 
 
-def test_retention_was_faster(
+def test_offsets_deleted_by_retention_are_reported(
     spark: SparkSession, broker: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It says which offsets are gone before anything is read, or how many, and goes on."""
+    """The job names the deleted offsets before it reads, or logs their number and continues."""
     topic = create_topic(broker)
     sent = send(broker, topic, range(10))
     archive(spark, tmp_path, Job(source(broker, topic)))
@@ -224,8 +228,8 @@ def test_retention_was_faster(
     assert manifest.commit_from_json(text).offsets == {(topic, 0): (15, 30)}
 
 
-def test_only_what_is_committed(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """The end of the batch is beyond the records that are left out, and before those that are undecided."""
+def test_only_committed_records_are_archived(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The batch ends after the aborted records and before open transactions."""
     topic = create_topic(broker)
     expected = undecided(broker, topic)["read_committed"]
     for _ in range(2):
@@ -234,7 +238,7 @@ def test_only_what_is_committed(spark: SparkSession, broker: Any, tmp_path: Path
     assert [row[0] for row in frame.collect()] == expected
 
 
-def test_a_pattern_finds_topics_that_come_later(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_topics_pattern_finds_topics_created_later(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     stem = unique("later")
     job = Job({"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": stem})
     with pytest.raises(PipelineError, match=f"no topic matches '{stem}'"):
@@ -254,7 +258,7 @@ def is_visible(spark: SparkSession, folder: Path, topic: str, expected: Ids) -> 
 
 @contextmanager
 def running(spark: SparkSession, folder: Path, job: Job) -> Iterator[None]:
-    """A job without an end, in a thread, as the command line has it. Raises its error, if it ended by one."""
+    """A continuous job in a thread, as the command runs it. Raises its error, if it ends with one."""
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(archive, spark, folder, job)
         try:
@@ -264,13 +268,15 @@ def running(spark: SparkSession, folder: Path, job: Job) -> Iterator[None]:
                 ended.result()
             for query in spark.streams.active:
                 query.stop()
-            ended.exception(WAIT)  # of a batch that was stopped
+            ended.exception(WAIT)  # the error of a stopped batch
 
 
-def test_on_and_on(spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes is archived until the stream is stopped; three small files of an hour become one meanwhile.
+def test_continuous_archive_compacts_hours(
+    spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New records are archived until the stream is stopped; meanwhile, three small files of an hour become one.
 
-    When an hour is over, even two do.
+    After the end of an hour, two files suffice.
     """
     topic, clock = create_topic(broker), [now_ms()]
     monkeypatch.setattr("odradek.pipeline.jobs.archive.job.now_ms", lambda: clock[-1])
@@ -279,18 +285,18 @@ def test_on_and_on(spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch
         for number in range(4):
             sent += send(broker, topic, [number - 4 * HOUR])
             expected = ids(sent)
-            wait_until(partial(is_visible, spark, tmp_path, topic, expected), WAIT, "it is archived")
+            wait_until(partial(is_visible, spark, tmp_path, topic, expected), WAIT, "the records are archived")
         wait_until(lambda: len(live(spark, tmp_path).files) == 2, WAIT, "three files become one")
         clock.append(now_ms() + HOUR * 1000)
         sent += send(broker, topic, [-9 * HOUR])
         expected = ids(sent)
-        wait_until(partial(is_visible, spark, tmp_path, topic, expected), WAIT, "it is archived")
-        wait_until(lambda: len(live(spark, tmp_path).files) == 2, WAIT, "two files become one, beside the new one")
+        wait_until(partial(is_visible, spark, tmp_path, topic, expected), WAIT, "the records are archived")
+        wait_until(lambda: len(live(spark, tmp_path).files) == 2, WAIT, "two files become one, next to the new one")
     assert_whole(spark, tmp_path, topic, ids(sent))
 
 
-def test_batches_that_were_told_long_ago_are_forgotten() -> None:
-    """A job without an end may have a million."""
+def test_number_of_remembered_batches_is_bounded() -> None:
+    """A continuous job may have a million batches."""
     noted: dict[tuple[str, int], int] = {}
     for number in range(1000):
         note(noted, ("a", number), number)

@@ -1,4 +1,4 @@
-"""Where topics are made between the look at which there are and the stream's own."""
+"""Topics created between the job's own lookup and the stream's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.live
 
 
 @pytest.mark.parametrize("continuous", [False, True])
-def test_all_is_archived(
+def test_topic_created_during_the_start_is_archived(
     spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, continuous: bool
 ) -> None:
     stem = unique("made")
@@ -42,8 +42,8 @@ def test_all_is_archived(
     monkeypatch.setattr(start, "find", look_and_make)
     source = {"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": stem}
     with running(spark, tmp_path, Job(source, continuous=continuous, trigger_ms=0)):
-        wait_until(lambda: len(sent) == 2, WAIT, "it is made")
+        wait_until(lambda: len(sent) == 2, WAIT, "the topic is created")
         for topic, records in sent.items():
-            wait_until(partial(is_visible, spark, tmp_path, topic, ids(records)), WAIT, "it is archived")
+            wait_until(partial(is_visible, spark, tmp_path, topic, ids(records)), WAIT, "the records are archived")
     for topic, records in sent.items():
         assert_whole(spark, tmp_path, topic, ids(records))

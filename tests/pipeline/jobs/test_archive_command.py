@@ -1,4 +1,4 @@
-"""`odradek pipeline archive`: what is wrong is said in a line, and before Spark starts where it can be known."""
+"""`odradek pipeline archive`: errors are one line, and come before Spark starts where possible."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ pytestmark = pytest.mark.live
         (["--topics", "a", "--property", "isolation.level=none"], "isolation.level must be read_uncommitted or"),
     ],
 )
-def test_mistakes(broker: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str) -> None:
-    """Without Java, which it does not need."""
+def test_invalid_arguments_are_refused_in_one_line(
+    broker: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    """Without Java, which the check does not need."""
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     always = ["--bootstrap-server", broker.bootstrap, "--to", "/nowhere/archive"]
     with pytest.raises(PipelineError, match=message) as error:
@@ -53,10 +55,10 @@ def test_mistakes(broker: Any, monkeypatch: pytest.MonkeyPatch, words: list[str]
     assert "\n" not in str(error.value)
 
 
-def test_formats_of_topics_that_are_not_archived(
+def test_format_of_an_unknown_topic_is_refused_or_logged(
     broker: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where a pattern may find them later it is a warning, and only Java is missing."""
+    """With a pattern, which may find the topic later, it is a warning; the next error is the missing Java."""
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     topic = create_topic(broker)
     always = ["--bootstrap-server", broker.bootstrap, "--to", "/nowhere/archive"]
@@ -70,23 +72,23 @@ def test_formats_of_topics_that_are_not_archived(
     ]
 
 
-def test_only_what_is_committed_unless_a_property_says_otherwise() -> None:
+def test_read_committed_is_the_default() -> None:
     level = "kafka.isolation.level"
     assert _source({}, "t", None, True)[level] == "read_committed"
     assert _source({level: "read_uncommitted"}, None, "t", True)[level] == "read_uncommitted"
 
 
-def test_on_and_on_until_it_is_asked_to_end(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_continuous_archive_ends_on_sigterm(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """As a service runs it."""
     topic = create_topic(broker, partitions=2)
     sent = send(broker, topic, range(20), 2)
     folder, stderr = tmp_path / "archive", tmp_path / "stderr"
     job = started(broker, stderr, "--topics", topic, "--to", str(folder), "--continuous", "--trigger", "0")
     try:
-        wait_until(lambda: len(visible(spark, folder, topic)) == 20, 2 * WAIT, "it is archived")
+        wait_until(lambda: len(visible(spark, folder, topic)) == 20, 2 * WAIT, "the records are archived")
         sent += send(broker, topic, range(20, 30), 2)
-        wait_until(lambda: len(visible(spark, folder, topic)) == 30, WAIT, "what came later is as well")
-        wait_until(lambda: told(stderr) == len(sent), WAIT, "and is told")
+        wait_until(lambda: len(visible(spark, folder, topic)) == 30, WAIT, "later records are archived")
+        wait_until(lambda: told(stderr) == len(sent), WAIT, "the log has the batches of all records")
     finally:
         job.send_signal(signal.SIGTERM)
         job.wait(WAIT)
@@ -96,14 +98,14 @@ def test_on_and_on_until_it_is_asked_to_end(spark: SparkSession, broker: Any, tm
 
 
 def told(stderr: Path) -> int:
-    """How many records its batches had."""
+    """The number of records in the logged batches."""
     lines = stderr.read_text().splitlines()
     facts = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
     return sum(each["rows"] for each in facts if "batch" in each)
 
 
 def started(broker: Any, stderr: Path, *words: str) -> subprocess.Popen[bytes]:
-    """With the least of Spark."""
+    """Start the job with few resources."""
     conf = ("spark.master=local[1]", "spark.driver.memory=512m", "spark.ui.enabled=false")
     always = ["--bootstrap-server", broker.bootstrap, *(word for each in conf for word in ("--conf", each))]
     command = [sys.executable, "-m", "odradek.pipeline", "archive", *always, *words]

@@ -1,4 +1,4 @@
-"""Small files of an hour become one: which ones, and that nothing but their number changes."""
+"""Small files of an hour are compacted into one: the choice of files, and that records and columns stay the same."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ FILES = st.lists(
 
 
 @given(FILES, st.integers(2, 4))
-def test_groups(made: list[tuple[str, str, str, int]], least: int) -> None:
-    """Small files of the same hour and columns, no more than the target together; few enough stay alone."""
+def test_groups_have_files_of_one_hour_and_schema_up_to_the_target_size(
+    made: list[tuple[str, str, str, int]], least: int
+) -> None:
+    """A group has at least `least` files; fewer small files stay alone."""
     files = [
         File(f"topic={topic}/date=2026-11-23/hour={hour}/{at}.parquet", topic, {}, size, at, schema)
         for at, (topic, hour, schema, size) in enumerate(made)
@@ -55,7 +57,7 @@ def test_groups(made: list[tuple[str, str, str, int]], least: int) -> None:
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 3), st.tuples(st.integers(1, 9), st.integers(0, 99)), max_size=3)))
-def test_what_files_have_together(made: list[dict[int, tuple[int, int]]]) -> None:
+def test_offset_spans_of_a_group_are_merged(made: list[dict[int, tuple[int, int]]]) -> None:
     files = [
         File(str(at), "t", {index: Span(rows, first, first + rows) for index, (rows, first) in each.items()}, 1)
         for at, each in enumerate(made)
@@ -68,7 +70,7 @@ def test_what_files_have_together(made: list[dict[int, tuple[int, int]]]) -> Non
 
 
 def put(spark: SparkSession, store: Store, frame: DataFrame, times: int) -> None:
-    """Enter a frame's rows as files of topic t, as so many batches."""
+    """Commit the frame's rows as files of topic t, in `times` batches."""
     for number in range(times):
         part = frame.where(f"offset % {times} = {number}").coalesce(1)
         [staged] = staging.write(store.files, part, f"{store.staging}/{number}", ("topic", "date", "hour"))
@@ -77,8 +79,8 @@ def put(spark: SparkSession, store: Store, frame: DataFrame, times: int) -> None
         store.commit([(staged.path, path)], Commit("s", number, {}, (file,)))
 
 
-def test_columns_and_rows_stay(spark: SparkSession, tmp_path: Path) -> None:
-    """Also what Spark notes of columns, by which a decoded value is known; files of other columns are left apart."""
+def test_compaction_keeps_rows_and_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """Also column metadata, which marks a decoded value; files with other columns are compacted separately."""
     plain = spark.range(9).selectExpr(
         "encode(format_string('%d', id), 'utf-8') key", "CAST('x' AS binary) value", "0 partition", "id offset",
         "'t' topic", "DATE'2026-11-23' date", "CAST(null AS string) hour",
@@ -100,8 +102,8 @@ def test_columns_and_rows_stay(spark: SparkSession, tmp_path: Path) -> None:
         assert frame.collect() == wanted
 
 
-def test_a_file_that_lost_a_record(spark: SparkSession, tmp_path: Path) -> None:
-    """The manifest knows better: what is there stays."""
+def test_file_with_a_missing_record_is_not_compacted(spark: SparkSession, tmp_path: Path) -> None:
+    """The manifest has the expected records, so the files stay."""
     frame = spark.range(4).selectExpr("0 partition", "id offset", "'t' topic", "DATE'2026-11-23' date", "'01' hour")
     with Store(Files(spark, str(tmp_path))) as store:
         put(spark, store, frame, 2)

@@ -1,4 +1,4 @@
-"""Reading an archive that is written to meanwhile, without Spark: what is done again, what not, and how often."""
+"""Reading an archive during writes, without Spark: which reads are retried, and how often."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .test_archive_manifest import Folder
 
 
 class Archive(Folder):
-    """In memory; `listed` are the folders that were looked into."""
+    """An archive in memory; `listed` are the folders that were listed."""
 
     def __init__(self) -> None:
         self._commits: dict[str, str] = {}
@@ -56,7 +56,7 @@ def archive() -> Any:
 
 
 class Reads:
-    """What is to be read; each time, `happens` first, and then it is found to be wrong where that says so."""
+    """A reader that runs the next of `happens` at each call, and fails if it returns true."""
 
     def __init__(self, *happens: Any) -> None:
         self._happens = iter(happens)
@@ -65,27 +65,27 @@ class Reads:
     def __call__(self, state: State) -> int:
         self.states.append(state)
         if next(self._happens)():
-            raise PipelineError("it cannot be read")
+            raise PipelineError("a file cannot be read")
         return len(self.states)
 
 
-def test_what_fails_for_good_fails_at_once(archive: Any) -> None:
-    """Though there are commits meanwhile: none takes a file of the topic away."""
+def test_failed_read_is_not_retried_without_a_compaction(archive: Any) -> None:
+    """Other commits do not matter: none removes a file of the topic."""
 
     def more() -> bool:
         archive.commit([C, "topic=u/date=2026-11-23/hour=01/d"])
         return True
 
     reads = Reads(more)
-    with pytest.raises(PipelineError, match="it cannot be read"):
+    with pytest.raises(PipelineError, match="a file cannot be read"):
         Reading(archive).steadily("t", reads)
     archive.commit([], ["topic=u/date=2026-11-23/hour=01/d"])
     assert Reading(archive).steadily("t", Reads(lambda: False), lambda _: False) == 1
 
 
 @pytest.mark.parametrize("raises", [True, False])
-def test_what_was_compacted_is_read_again(archive: Any, raises: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """And said so."""
+def test_read_during_a_compaction_is_retried(archive: Any, raises: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The retry is logged."""
 
     def compacted() -> bool:
         archive.commit([C], [A, B])
@@ -100,7 +100,7 @@ def test_what_was_compacted_is_read_again(archive: Any, raises: bool, caplog: py
     ]
 
 
-def test_it_ends_beside_a_job_that_always_compacts(archive: Any) -> None:
+def test_retries_are_limited_under_constant_compaction(archive: Any) -> None:
     names = [A, *(f"{A}{number}" for number in range(20))]
     pairs = itertools.pairwise(names)
 
@@ -110,20 +110,20 @@ def test_it_ends_beside_a_job_that_always_compacts(archive: Any) -> None:
         return True
 
     reads = Reads(*[compacted] * 20)
-    with pytest.raises(PipelineError, match="it cannot be read"):
+    with pytest.raises(PipelineError, match="a file cannot be read"):
         Reading(archive).steadily("t", reads)
     assert 1 < len(reads.states) < 10
 
 
-def test_the_state_is_read_once(archive: Any) -> None:
+def test_state_is_read_once(archive: Any) -> None:
     reading = Reading(archive)
     for _ in range(100):
         reading.steadily("t", lambda state: len(state.files))
     assert archive.listed == [COMMITS]
 
 
-def test_files_are_looked_for_where_they_are(archive: Any) -> None:
-    """Not in all folders of the topic."""
+def test_only_folders_of_the_checked_files_are_listed(archive: Any) -> None:
+    """Not all folders of the topic."""
     archive.commit([C])
     state = Reading(archive).state
     archive.listed.clear()

@@ -1,4 +1,4 @@
-"""Topics are Delta tables, too, over the archive's files: what a reader of one has, Spark reads in the folder."""
+"""Topics as Delta tables over the archive's files: a table has the rows that Spark reads in the folder."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.live
 
 
-def test_runs_one_after_the_other(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Two topics; then more records of one, and its hours become one file each; then nothing. The name has all that a
-    name may have, the folder what URIs escape.
+def test_tables_equal_the_folders_after_each_run(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Two topics; then more records of one, whose hours are compacted; then no new records. The topic name has all
+    allowed kinds of characters, the folder has characters that URIs escape.
     """
     folder = tmp_path / "50% of it é"
     topic, other = (create_topic(broker, unique(stem), partitions=2) for stem in ("a.b-c_d", "B"))
@@ -66,15 +66,15 @@ def test_runs_one_after_the_other(spark: SparkSession, broker: Any, tmp_path: Pa
 
 
 def assert_compacted(entry: list[dict[str, Any]]) -> None:
-    """Nothing comes or goes by it, and it says so: who follows the table skips it."""
+    """A compaction adds and removes no records and is marked so: streaming readers of the table skip it."""
     assert said(entry, "add")
     assert len(said(entry, "remove")) > len(said(entry, "add"))
     assert not any(each["dataChange"] for name in ("add", "remove") for each in said(entry, name))
 
 
-def test_an_archive_that_was_there_before(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Its files are in the table's first entry, also where there is nothing more to archive; from then on the option
-    is asked for, unless the tables are given up.
+def test_table_of_an_existing_archive_has_all_its_files(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The first entry has them, even without new records. Afterwards the option is required, unless the table's log is
+    deleted.
     """
     topic, empty = create_topic(broker, partitions=2), create_topic(broker)
     names = source(broker, topic, empty)
@@ -96,8 +96,8 @@ def test_an_archive_that_was_there_before(spark: SparkSession, broker: Any, tmp_
     assert tabled(tmp_path, topic) == ids(sent)
 
 
-def test_formats(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Structs, arrays, maps and decimals, of JSON and Avro; records without a time of their own are in no hour."""
+def test_decoded_types_are_the_same_in_delta(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Structs, arrays, maps and decimals of JSON and Avro; records without an event time have no hour."""
     topic, orders = create_topic(broker), create_topic(broker)
     (tmp_path / "order.avsc").write_text(json.dumps(ORDER))
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -126,7 +126,7 @@ WHOLE = {
 
 
 def assert_schema(spark: SparkSession, folder: Path, topic: str) -> None:
-    """Delta writes schemas as Spark does; where a record has a time, Spark takes hours for numbers, too."""
+    """Delta's schema equals Spark's; where a record has a time, Spark infers numbers for hours, too."""
     expected = json.loads(spark.read.parquet(str(folder / f"topic={topic}")).schema.json(), object_hook=bare)
     assert json.loads(log(folder, topic).metadata["schemaString"]) == expected
 
@@ -135,7 +135,7 @@ def bare(node: dict[str, Any]) -> dict[str, Any]:
     return {**node, "metadata": {}} if "metadata" in node else node
 
 
-def test_the_columns_of_records_as_they_are(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_schema_of_raw_records(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic = create_topic(broker)
     send(broker, topic, range(4))
     archive(spark, tmp_path, Job(source(broker, topic), delta=True))
@@ -158,16 +158,18 @@ def test_the_columns_of_records_as_they_are(spark: SparkSession, broker: Any, tm
 @pytest.mark.parametrize(
     ("fate", "had"),
     [
-        # The batch is in the manifest; the table knows nothing of it.
+        # The manifest has the batch, the table does not.
         pytest.param(("write", "_spark_metadata/1", 1), False, marks=pytest.mark.long),
-        # Small files are one in the manifest, not yet in the table.
+        # The manifest has the compaction, the table does not.
         (("write", "_spark_metadata/2", 1), True),
-        # They are one in the table, and all of them are there.
+        # The table has the compaction, the small files still exist.
         pytest.param(("delete", "hour=", 1), True, marks=pytest.mark.long),
     ],
 )
-def test_the_driver_is_killed(spark: SparkSession, broker: Any, tmp_path: Path, fate: Fate, had: bool) -> None:
-    """Around the table's entries; it has the batch or has not, and the next run ends what was begun."""
+def test_next_run_completes_tables_after_a_kill(
+    spark: SparkSession, broker: Any, tmp_path: Path, fate: Fate, had: bool
+) -> None:
+    """The kill is before or after the table's entry."""
     topic = create_topic(broker, partitions=2)
     sent = ids(send(broker, topic, range(-HOUR, 0, 61), 2))
     with killed(broker, topic, tmp_path, fate, "delta") as process:
@@ -188,15 +190,15 @@ def test_the_driver_is_killed(spark: SparkSession, broker: Any, tmp_path: Path, 
         (["--verify"], "--verify compares files, not tables: leave out --table"),
     ],
 )
-def test_where_there_are_none(broker: Any, words: list[str], message: str) -> None:
+def test_tables_are_refused_outside_of_local_files(broker: Any, words: list[str], message: str) -> None:
     always = ["--bootstrap-server", broker.bootstrap, "--to", "/nowhere/archive", "--topics", "a", "--table", "delta"]
     with pytest.raises(OptionError, match=message) as error:
         CliRunner().invoke(command, [*always, *words], catch_exceptions=False)
     assert "\n" not in str(error.value)
 
 
-def test_deltalake_is_not_installed(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told before Spark starts, and asked for by this option alone."""
+def test_missing_deltalake_is_reported(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error comes before Spark starts, and only with this option."""
     monkeypatch.setitem(sys.modules, "deltalake", None)
     always = ["--bootstrap-server", broker.bootstrap, "--to", "/nowhere/archive", "--topics", "a"]
     with pytest.raises(OptionError, match=r"deltalake is not installed: pip install 'odradek\[delta\]'"):
@@ -205,7 +207,7 @@ def test_deltalake_is_not_installed(broker: Any, monkeypatch: pytest.MonkeyPatch
         CliRunner().invoke(command, always, catch_exceptions=False)
 
 
-def test_another_file_system(spark: SparkSession, tmp_path: Path) -> None:
-    """Though its folder may be here."""
+def test_tables_are_refused_on_viewfs(spark: SparkSession, tmp_path: Path) -> None:
+    """Even if the folder is a local one."""
     with pytest.raises(OptionError, match="--table delta: tables need a file: URI, not viewfs:"):
         Delta(Files(spark, folder_uri(spark, tmp_path / "a", "viewfs")))

@@ -1,5 +1,5 @@
-"""A store's Delta tables: whenever a writer dies, wakes too late, or somebody else writes, they say what the manifest
-says, and each file is added once.
+"""A store's Delta tables equal the manifest, with each file added once: after a writer's death, after a late write of a
+fenced writer, and after writes by other programs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ALL = sorted(FIRST + SECOND)
 
 
 class Stepping(Delta):
-    """Tables whose entries are changes of the files as well: something may come before one, and behind it."""
+    """Tables whose entries count as steps as well: `step` runs before and after each."""
 
     def __init__(self, files: Files, step: Callable[[], object]) -> None:
         super().__init__(files)
@@ -57,8 +57,8 @@ def opened(spark: SparkSession, folder: Path) -> Store:
     return Store(files, Delta(files))
 
 
-def put_right(spark: SparkSession, folder: Path, *topics: str) -> State:
-    """Have the next run look at the tables; they are as the manifest says then."""
+def repaired(spark: SparkSession, folder: Path, *topics: str) -> State:
+    """Let the next writer repair the tables; returns the state, which the tables must equal."""
     with opened(spark, folder) as store:
         pass
     for topic in topics:
@@ -69,7 +69,7 @@ def put_right(spark: SparkSession, folder: Path, *topics: str) -> State:
 
 
 def changes(entry: Sequence[dict[str, Any]]) -> set[bool]:
-    """Whether records come or go by an entry."""
+    """The `dataChange` flags of an entry's actions."""
     return {each["dataChange"] for name in ("add", "remove") for each in said(list(entry), name)}
 
 
@@ -77,12 +77,12 @@ def changes(entry: Sequence[dict[str, Any]]) -> set[bool]:
     ("entries_alone", "least", "next_one"),
     [pytest.param(True, 6, 3, id="entries"), pytest.param(False, 27, 9, id="all", marks=pytest.mark.long)],
 )
-def test_the_writer_dies_at_every_step(
+def test_tables_are_repaired_after_a_death_at_every_step(
     spark: SparkSession, tmp_path: Path, entries_alone: bool, least: int, next_one: int
 ) -> None:
-    """It adds a batch of a topic and a new one, and compacts the former. The next one dies as well, while it mends.
+    """The writer adds a batch of a topic and of a new one, and compacts the former. The next one dies in the repair.
 
-    An entry is two steps; there are three. The other steps are those of an archive without tables.
+    An entry is two steps; there are three entries. The other steps are those of an archive without tables.
     """
     for steps in count():
         folder = tmp_path / str(steps)
@@ -94,7 +94,7 @@ def test_the_writer_dies_at_every_step(
         after_death(folder)
         work(*dying(spark, folder, steps % next_one, entries_alone), again=True)
         after_death(folder)
-        state = put_right(spark, folder, "t", "u")
+        state = repaired(spark, folder, "t", "u")
         assert tabled(folder, "t") == (ALL if state.number >= 2 else FIRST)
         assert [changes(entry) for entry in log(folder, "t").entries] == [{True}, {True}, {False}][: state.number]
         if done:
@@ -103,7 +103,7 @@ def test_the_writer_dies_at_every_step(
 
 
 class DyingAtEntries(Dying):
-    """Only steps around the tables' entries count; nothing is changed once the writer is dead."""
+    """Counts only the steps around the tables' entries; nothing changes after the writer's death."""
 
     dead = False
 
@@ -119,7 +119,7 @@ class DyingAtEntries(Dying):
 
 
 def dying(spark: SparkSession, folder: Path, steps: int, entries_alone: bool) -> tuple[Files, Delta]:
-    """Of a writer that dies after so many steps: those around the tables' entries alone, or also changes of files."""
+    """Files and tables of a writer that dies after `steps`: the tables' entries only, or all changes of files."""
     if entries_alone:
         counted = DyingAtEntries(spark, str(folder), steps)
         return counted, Stepping(counted, counted.entry)
@@ -128,7 +128,7 @@ def dying(spark: SparkSession, folder: Path, steps: int, entries_alone: bool) ->
 
 
 def work(files: Files, tables: Delta, again: bool = False) -> bool:
-    """Whether it was done without dying. `again`: just open the archive, with what is to be mended."""
+    """Whether the work ended without a death. `again`: only open the archive, which repairs it."""
     try:
         with Store(files, tables) as store:
             if again:
@@ -141,8 +141,8 @@ def work(files: Files, tables: Delta, again: bool = False) -> bool:
 
 
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.long)])
-def test_it_wakes_in_any_step(spark: SparkSession, tmp_path: Path, stride: int) -> None:
-    """A writer that was taken for dead, when the next one has compacted what it is about to enter, and goes on."""
+def test_fenced_writer_cannot_damage_tables_at_any_step(spark: SparkSession, tmp_path: Path, stride: int) -> None:
+    """The writer was presumed dead; the next one has compacted the files that the writer is about to add."""
     for at in count(0, stride):
         folder = tmp_path / str(at)
         with opened(spark, folder) as store:
@@ -165,22 +165,22 @@ def test_it_wakes_in_any_step(spark: SparkSession, tmp_path: Path, stride: int) 
         batch(second, 4, ("u", OTHER))
         compact(second, 5, "t")
         second.__exit__()
-        state = put_right(spark, folder, "t", "u")
+        state = repaired(spark, folder, "t", "u")
         assert state.number == second.state.number
         assert_whole(spark, folder, "t", viewed(spark, folder, "t"), viewed)
     assert at > 12
 
 
 def take_over(folder: Path, second: Store) -> None:
-    """It has the archive, and a batch of its own."""
+    """Another writer takes over and commits a batch and a compaction."""
     after_death(folder)
     second.__enter__()
     batch(second, 3, ("t", [(1, 9)]))
     compact(second, 4, "t")
 
 
-def test_two_mend_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    """The one that lives is not kept from it by one that wakes just then."""
+def test_concurrent_repairs_write_one_entry(spark: SparkSession, tmp_path: Path) -> None:
+    """A fenced writer repairs the same table just before the current one."""
     with Store(Files(spark, str(tmp_path))) as store:
         batch(store, 1, ("t", FIRST))
     late, files = Delta(Files(spark, str(tmp_path))), Files(spark, str(tmp_path))
@@ -191,8 +191,8 @@ def test_two_mend_the_same(spark: SparkSession, tmp_path: Path) -> None:
     assert tabled(tmp_path, "t") == FIRST
 
 
-def test_a_table_that_fell_behind(spark: SparkSession, tmp_path: Path) -> None:
-    """While an earlier program has added and compacted: one entry, by which records come."""
+def test_table_missing_two_commits_is_updated_by_one_entry(spark: SparkSession, tmp_path: Path) -> None:
+    """A program without tables has added a batch and compacted."""
     with opened(spark, tmp_path) as store:
         batch(store, 1, ("t", FIRST))
         aside = tmp_path / "_log"
@@ -201,31 +201,31 @@ def test_a_table_that_fell_behind(spark: SparkSession, tmp_path: Path) -> None:
         batch(store, 2, ("t", SECOND))
         compact(store, 3, "t")
     aside.rename(tmp_path / "topic=t/_delta_log")
-    put_right(spark, tmp_path, "t")
+    repaired(spark, tmp_path, "t")
     [_, entry] = log(tmp_path, "t").entries
     assert len(said(entry, "add")) == len(said(entry, "remove")) == 1
     assert changes(entry) == {True}
 
 
-def test_what_others_write_is_undone(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows that are no archive's, and the archive's that were deleted."""
+def test_foreign_writes_are_undone(spark: SparkSession, tmp_path: Path) -> None:
+    """Foreign rows are removed, deleted rows of the archive are restored."""
     with opened(spark, tmp_path) as store:
         batch(store, 1, ("t", FIRST))
     row = {"partition": pa.array([9], pa.int32()), "offset": pa.array([99]), "date": pa.array([None], pa.date32())}
     write_deltalake(tmp_path / "topic=t", pa.table({**row, "hour": pa.array([3], pa.int32())}), mode="append")
     DeltaTable(tmp_path / "topic=t").delete("partition = 0 OR partition = 1")
     assert tabled(tmp_path, "t") == [(9, 99)]
-    assert put_right(spark, tmp_path, "t") == store.state
+    assert repaired(spark, tmp_path, "t") == store.state
     found = log(tmp_path, "t")
     assert len(found.entries) == 4
     assert changes(found.entries[-1]) == {True}
-    put_right(spark, tmp_path, "t")
+    repaired(spark, tmp_path, "t")
     assert len(log(tmp_path, "t").entries) == 4
 
 
 @pytest.mark.parametrize("times", [2, 3])
-def test_somebody_else_writes_in_between(spark: SparkSession, tmp_path: Path, times: int) -> None:
-    """It is tried a few times, and what it said is done by the next run."""
+def test_concurrent_foreign_writes_are_retried_twice(spark: SparkSession, tmp_path: Path, times: int) -> None:
+    """If all attempts fail, the next run writes the entry."""
     with opened(spark, tmp_path) as store:
         batch(store, 1, ("t", FIRST))
     steps = times * [lambda: DeltaTable(tmp_path / "topic=t").alter.set_table_description("ours!")]
@@ -241,17 +241,17 @@ def test_somebody_else_writes_in_between(spark: SparkSession, tmp_path: Path, ti
             assert "\n" not in str(error.value)
             assert tabled(tmp_path, "t") == FIRST
             assert visible(spark, tmp_path, "t") == ALL
-    put_right(spark, tmp_path, "t")
+    repaired(spark, tmp_path, "t")
     assert tabled(tmp_path, "t") == ALL
 
 
-def test_an_entry_that_is_empty_after_a_power_failure(spark: SparkSession, tmp_path: Path) -> None:
-    """The newest one may be: it is on the disk before the commit is over, so the intent is there yet."""
+def test_empty_newest_entry_is_written_again(spark: SparkSession, tmp_path: Path) -> None:
+    """Power failures leave such an entry. It is synced before the commit ends, so the intent still exists."""
     with opened(spark, tmp_path) as store:
         batch(store, 1, ("t", FIRST))
         batch(store, 2, ("t", SECOND))
     newest(tmp_path).write_text("")
-    put_right(spark, tmp_path, "t")
+    repaired(spark, tmp_path, "t")
     assert tabled(tmp_path, "t") == ALL
 
 
@@ -261,7 +261,7 @@ def newest(folder: Path) -> Path:
 
 
 class Noting(Files):
-    """Files whose way to the disk, and whose removal, is noted."""
+    """Files that record syncs of log entries and deletions of records."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         super().__init__(spark, root)
@@ -277,7 +277,7 @@ class Noting(Files):
         self.done += [path] if path.endswith(".parquet") else []
 
 
-def test_an_entry_is_on_the_disk_before_files_go(spark: SparkSession, tmp_path: Path) -> None:
+def test_entry_is_synced_before_files_are_deleted(spark: SparkSession, tmp_path: Path) -> None:
     files = Noting(spark, str(tmp_path))
     with Store(files, Delta(files)) as store:
         batch(store, 1, ("t", FIRST))
@@ -288,8 +288,8 @@ def test_an_entry_is_on_the_disk_before_files_go(spark: SparkSession, tmp_path: 
     assert files.done == [entry, f"{entry}/{1:020}.json", *before]
 
 
-def test_older_versions(spark: SparkSession, tmp_path: Path) -> None:
-    """They can be read until a compaction takes their files away."""
+def test_former_versions_are_readable_until_a_compaction(spark: SparkSession, tmp_path: Path) -> None:
+    """The compaction deletes their files."""
     with opened(spark, tmp_path) as store:
         batch(store, 1, ("t", FIRST))
         batch(store, 2, ("t", SECOND))
@@ -299,8 +299,8 @@ def test_older_versions(spark: SparkSession, tmp_path: Path) -> None:
         DeltaTable(tmp_path / "topic=t", version=0).to_pyarrow_table()
 
 
-def test_what_a_writer_leaves_that_is_killed_within_an_entry(spark: SparkSession, tmp_path: Path) -> None:
-    """deltalake writes it under another name first; neither the first one nor a later one is kept from being made."""
+def test_temporary_entries_of_a_killed_writer_are_ignored(spark: SparkSession, tmp_path: Path) -> None:
+    """deltalake writes an entry under a temporary name first."""
     left = [tmp_path / f"topic=t/_delta_log/{at:020}.json#1" for at in (0, 1)]
     left[0].parent.mkdir(parents=True)
     with Store(Files(spark, str(tmp_path / "other"))) as store:
@@ -309,15 +309,15 @@ def test_what_a_writer_leaves_that_is_killed_within_an_entry(spark: SparkSession
     shutil.copytree(tmp_path / "other/_odradek", tmp_path / "_odradek")
     for path in left:
         path.write_text('{"add')
-    put_right(spark, tmp_path, "t")
+    repaired(spark, tmp_path, "t")
     with opened(spark, tmp_path) as store:
         batch(store, 2, ("t", SECOND))
-    put_right(spark, tmp_path, "t")
+    repaired(spark, tmp_path, "t")
     assert tabled(tmp_path, "t") == ALL
 
 
-def test_a_log_that_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
-    """It is told in a line what to do, and helps."""
+def test_damaged_log_is_an_error_that_says_what_to_delete(spark: SparkSession, tmp_path: Path) -> None:
+    """Deleting the log helps: the next run writes a new one."""
     with opened(spark, tmp_path) as store:
         batch(store, 1, ("t", FIRST))
     newest(tmp_path).write_text("{")
@@ -327,12 +327,12 @@ def test_a_log_that_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
         opened(spark, tmp_path).__enter__()
     assert "\n" not in str(error.value)
     shutil.rmtree(tmp_path / "topic=t/_delta_log")
-    put_right(spark, tmp_path, "t")
+    repaired(spark, tmp_path, "t")
     assert tabled(tmp_path, "t") == FIRST
 
 
-def test_an_archive_that_was_set_back(spark: SparkSession, tmp_path: Path) -> None:
-    """Its manifest, not its tables: that is told, and nothing is done to them."""
+def test_table_ahead_of_the_manifest_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """Only the manifest was reset to a former state: the table stays unchanged."""
     with opened(spark, tmp_path) as store:
         batch(store, 1, ("t", FIRST))
         shutil.copytree(tmp_path / "_odradek/commits", tmp_path / "_commits")
@@ -344,15 +344,15 @@ def test_an_archive_that_was_set_back(spark: SparkSession, tmp_path: Path) -> No
     assert tabled(tmp_path, "t") == ALL
 
 
-def test_many_entries(spark: SparkSession, tmp_path: Path) -> None:
-    """They are put together now and then, in a Parquet file that Spark does not take for the archive's."""
+def test_entries_are_checkpointed(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark does not read the checkpoint's Parquet file as records."""
     with opened(spark, tmp_path) as store:
         for number in range(103):
             batch(store, number, ("t", [(0, number)]))
         compact(store, 103, "t")
     assert len(list((tmp_path / "topic=t/_delta_log").glob("*.checkpoint.parquet"))) == 1
     expected: Ids = [(0, number) for number in range(103)]
-    put_right(spark, tmp_path, "t")
+    repaired(spark, tmp_path, "t")
     assert tabled(tmp_path, "t") == expected == visible(spark, tmp_path, "t")
     assert (
         sorted(tuple(row) for row in spark.read.parquet(str(tmp_path)).select("partition", "offset").collect())

@@ -1,4 +1,4 @@
-"""Files that tasks write themselves: of every legal topic, here as they were written, and with checksums of pages."""
+"""Files that tasks write directly: for every legal topic name, verified by the driver, with page checksums."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.live
 
 
 @pytest.mark.parametrize("topic", [".hidden", "_private", "long" + "g" * 245])
-def test_every_legal_topic(spark: SparkSession, broker: Any, tmp_path: Path, topic: str) -> None:
+def test_topics_with_unusual_names_are_archived(spark: SparkSession, broker: Any, tmp_path: Path, topic: str) -> None:
     with broker.wire() as wire:
         create_named(wire, topic)
     sent = send(broker, topic, range(10))
@@ -35,10 +35,10 @@ def test_every_legal_topic(spark: SparkSession, broker: Any, tmp_path: Path, top
 
 
 @pytest.mark.parametrize(("size", "said"), [(None, "here it is missing"), (3, "here it has 3")])
-def test_a_file_that_is_not_here_as_it_was_told(
+def test_file_missing_or_truncated_on_the_driver_is_an_error(
     spark: SparkSession, tmp_path: Path, size: int | None, said: str
 ) -> None:
-    """As where executors have another folder of that name, or the directory's attributes come late."""
+    """For instance, executors have another folder at this path, or a network file system updates sizes late."""
     if size is not None:
         (tmp_path / "staging").mkdir()
         (tmp_path / "staging/x.parquet").write_bytes(bytes(size))
@@ -48,15 +48,15 @@ def test_a_file_that_is_not_here_as_it_was_told(
 
 
 def flip_a_bit(path: Path) -> None:
-    """Of the first value: without checksums the file can be read, and says `walue`."""
+    """Flip a bit of the first value: without checksums the file is readable, with the value `walue`."""
     data = bytearray(path.read_bytes())
     data[data.index(b"value ")] ^= 1
     path.write_bytes(data)
     assert pq.ParquetFile(path).read().column("value")[0].as_py().startswith(b"walue ")
 
 
-def test_a_bit_that_rots_is_no_new_record(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Small files are not made one: the new one would have a fresh checksum, and the old one be gone."""
+def test_flipped_bit_prevents_compaction(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """A compacted file would have a valid checksum for the damaged value, and the old file would be gone."""
     topic = create_topic(broker)
     for numbers in (range(10), range(10, 20)):
         send(broker, topic, numbers)

@@ -1,4 +1,4 @@
-"""Each record is archived once, whoever dies."""
+"""Each record is archived once, despite kills."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ pytestmark = pytest.mark.live
 Fate = tuple[str, str, int]
 HOURS = range(-7200, 0, 61)  # two hours of records, each a minute apart
 FATES = [
-    ("write", "_spark_metadata/1", 1),  # the batch is in the manifest; neither Spark's view nor its checkpoint know
-    ("rename", "group=1", 1),  # small files become one; one is in place, and its records are there twice
+    ("write", "_spark_metadata/1", 1),  # the manifest has the batch, Spark's view and checkpoint do not
+    ("rename", "group=1", 1),  # compaction; one new file is in place, so its records exist twice
 ]
 
 
-def test_the_driver_is_killed(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Tasks are killed as well. Meanwhile a reader sees a batch or does not; it never sees a part."""
+def test_killed_drivers_and_tasks_lose_no_record(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Meanwhile, a reader sees all of a batch or nothing."""
     topics = [create_topic(broker, partitions=2) for _ in FATES]
     sent = {topic: ids(send(broker, topic, HOURS, 2)) for topic in topics}
     dying = [killed(broker, topic, tmp_path / topic, fate) for topic, fate in zip(topics, FATES, strict=True)]

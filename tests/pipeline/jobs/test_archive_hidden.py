@@ -1,4 +1,4 @@
-"""A continuous archive by pattern, while brokers whose metadata lags behind say nothing of a topic."""
+"""A continuous archive by pattern, while stale metadata of brokers lacks a topic."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
 ROUNDS = 3
-LONG = 3 * WAIT  # seconds: a batch that is nothing but Spark may take some
+LONG = 3 * WAIT  # seconds: a batch in Spark may take some seconds
 
 
 class Topics:
-    """Two topics, which one pattern matches, and what was sent to them."""
+    """Two topics of one pattern, and the records that were sent to them."""
 
     def __init__(self, spark: SparkSession, broker: Any, folder: Path) -> None:
         self._spark, self._broker, self._folder = spark, broker, folder
@@ -36,7 +36,7 @@ class Topics:
         self.sent: dict[str, list[Sent]] = {create_topic(broker, self.stem): [] for _ in range(2)}
 
     def send(self, *topics: str) -> None:
-        """And wait until all of it is archived."""
+        """Send records, and wait until they are archived."""
         for topic in topics:
             self.sent[topic] += send(self._broker, topic, range(5))
         for topic in topics:
@@ -44,8 +44,8 @@ class Topics:
             wait_until(archived, LONG, f"{topic} is archived")
 
 
-def test_a_topic_is_hidden(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """For a while: the other one is archived meanwhile. Or from each third answer, whatever it is for."""
+def test_topic_missing_in_metadata_is_archived_later(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """First all responses lack it, while the other topic is archived; then every third response."""
     topics = Topics(spark, broker, tmp_path)
     one, other = topics.sent
     with StandIn(broker.bootstrap) as stand_in:

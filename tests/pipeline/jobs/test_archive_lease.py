@@ -1,4 +1,4 @@
-"""An archive's lease: of two jobs one works, and who is dead is found out."""
+"""An archive's lease: only one of two jobs writes, and the lease of a dead job is taken over."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.live
 
 
-def test_one_job_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_second_job_is_refused_while_the_first_holds_the_lease(spark: SparkSession, tmp_path: Path) -> None:
     busy = pytest.raises(PipelineError, match=f"the job of process {os.getpid()} on .* is writing to this archive")
     with Store(Files(spark, str(tmp_path))), busy:
         Store(Files(spark, str(tmp_path))).__enter__()
@@ -36,8 +36,10 @@ def test_one_job_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lives", [True, False])
-def test_a_job_of_another_machine(spark: SparkSession, tmp_path: Path, lives: bool) -> None:
-    """It is watched, for nothing is known of its processes."""
+def test_lease_of_another_machine_is_watched_before_it_is_taken(
+    spark: SparkSession, tmp_path: Path, lives: bool
+) -> None:
+    """The state of its processes is unknown."""
     files = Files(spark, str(tmp_path))
     held = {"id": "theirs", "beat": 1, "machine": "m", "host": "far-away", "pid": 1, "started": "1"}
     files.write(LEASE, json.dumps(held))
@@ -60,8 +62,8 @@ def test_a_job_of_another_machine(spark: SparkSession, tmp_path: Path, lives: bo
     assert files.exists(LEASE) == lives
 
 
-def test_of_two_who_find_a_dead_lease_one_takes_it(spark: SparkSession, tmp_path: Path) -> None:
-    """However fast one is, whatever the other is about to do."""
+def test_one_of_two_jobs_takes_a_dead_lease(spark: SparkSession, tmp_path: Path) -> None:
+    """The fast one takes it before any step of the slow one."""
     for at in count():
         folder = tmp_path / str(at)
         plain = Files(spark, str(folder))
@@ -82,14 +84,14 @@ def test_of_two_who_find_a_dead_lease_one_takes_it(spark: SparkSession, tmp_path
     files.left = None
     slow.check()
     slow.release()
-    assert at == 6, "it was overtaken before each step"
+    assert at == 6, "the fast job must come before each step"
     assert not [path for path in (folder / "_odradek").rglob("*") if path.is_file()]
 
 
-def test_a_process_that_is_hidden_is_watched(spark: SparkSession, tmp_path: Path) -> None:
-    """As those of other users are by systemd's ProtectProc: that there is nothing in /proc is no death.
+def test_lease_of_a_process_hidden_from_proc_is_watched(spark: SparkSession, tmp_path: Path) -> None:
+    """With systemd's ProtectProc, /proc hides processes of other users: a missing entry in /proc proves no death.
 
-    A process group stands for such a one here: it is there, and /proc has nothing of its number.
+    The test uses a process group: it exists, and /proc has no entry with its negative number.
     """
     files, waits = Files(spark, str(tmp_path)), list[float]()
     hidden = {"id": "theirs", "beat": 1, **lease._me(), "pid": -os.getpgrp()}
@@ -105,7 +107,7 @@ def test_a_process_that_is_hidden_is_watched(spark: SparkSession, tmp_path: Path
 
 
 class Faulty(Files):
-    """Files that cannot be read for a moment."""
+    """Files with temporary read errors."""
 
     faults = 0
 
@@ -116,33 +118,33 @@ class Faulty(Files):
         return super().read(path)
 
 
-def test_a_fault_that_passes_is_no_end(spark: SparkSession, tmp_path: Path) -> None:
-    """Else another machine would take a living job for dead."""
+def test_lease_renewal_survives_temporary_errors(spark: SparkSession, tmp_path: Path) -> None:
+    """Otherwise another machine would presume a running job dead."""
     files = Faulty(spark, str(tmp_path))
     lease = Lease(files, renewed=0.01)
     lease.take()
     files.faults = 3
-    wait_until(lambda: files.faults == 0, 60, "it tries again")
+    wait_until(lambda: files.faults == 0, 60, "the renewal is retried")
     first = files.read(LEASE)
-    wait_until(lambda: files.read(LEASE) != first, 60, "it is written anew")
+    wait_until(lambda: files.read(LEASE) != first, 60, "the lease is renewed")
     lease.check()
     lease.release()
 
 
-def test_a_lease_is_written_again_and_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_lease_is_renewed_until_its_release(spark: SparkSession, tmp_path: Path) -> None:
     files = Files(spark, str(tmp_path))
     lease = Lease(files, renewed=0.01)
     lease.take()
     first = files.read(LEASE)
-    wait_until(lambda: files.read(LEASE) != first, 60, "it is written anew")
+    wait_until(lambda: files.read(LEASE) != first, 60, "the lease is renewed")
     lease.release()
     assert not files.exists(LEASE)
 
 
-def test_no_lease_is_written_after_its_release(
+def test_lease_is_not_written_after_its_release(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job ends while its lease is being written again: the next one, in the same process, may begin."""
+    """The job ends during a renewal; the next job, in the same process, may start."""
     files = Files(spark, str(tmp_path))
     writes, goes_on, write = threading.Event(), threading.Event(), files.write
 
@@ -159,14 +161,14 @@ def test_no_lease_is_written_after_its_release(
     assert writes.wait(60)
     release = threading.Thread(target=lease.release)
     release.start()
-    release.join(1)  # before, it deleted the lease here
+    release.join(1)  # a former version deleted the lease here
     goes_on.set()
     release.join()
     renewing.join()
     assert not files.exists(LEASE)
 
 
-def test_a_lease_that_was_taken_over(spark: SparkSession, tmp_path: Path) -> None:
+def test_lost_lease_is_an_error_and_is_not_deleted(spark: SparkSession, tmp_path: Path) -> None:
     files = Files(spark, str(tmp_path))
     lease = Lease(files)
     lease.take()
@@ -175,4 +177,4 @@ def test_a_lease_that_was_taken_over(spark: SparkSession, tmp_path: Path) -> Non
     with pytest.raises(PipelineError, match="took over this archive"):
         lease.check()
     lease.release()
-    assert files.exists(LEASE), "it is another's"
+    assert files.exists(LEASE), "the lease belongs to another job"

@@ -1,4 +1,4 @@
-"""An archive's manifest: what is read is what was written, from the first commit on as from any snapshot."""
+"""An archive's manifest: reading returns the written state, from the first commit or from any snapshot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITION = st.tuples(st.sampled_from(["a", "b.c"]), st.integers(0, 5))
 
 
 class Folder:
-    """Files by path in memory; stands for jobs.files.Files, of which `live` uses so much."""
+    """In-memory files by path, with those methods of jobs.files.Files that `live` uses."""
 
     root = "memory:/archive"
 
@@ -40,7 +40,7 @@ class Folder:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Commit]:
-    """Commits that follow one another: each adds files of new names, and removes some that are there."""
+    """Consecutive commits: each adds files with new names and removes some existing ones."""
     commits: list[Commit] = []
     there: list[str] = []
     for batch in range(draw(st.integers(1, 25))):
@@ -75,14 +75,14 @@ def written(commits: list[Commit], snapshots: set[int]) -> dict[str, str]:
 
 @pytest.mark.slow
 @given(histories())
-def test_a_commit_is_read_as_it_was_written(commits: list[Commit]) -> None:
+def test_commits_round_trip_through_json(commits: list[Commit]) -> None:
     assert [manifest.commit_from_json(manifest.commit_to_json(each)) for each in commits] == commits
 
 
 @pytest.mark.slow
 @given(histories(), st.sets(st.integers(0, 25)))
-def test_snapshots_change_nothing(commits: list[Commit], snapshots: set[int]) -> None:
-    """Nor does it when what is outdated is deleted, whole or in part."""
+def test_state_is_the_same_with_any_snapshots(commits: list[Commit], snapshots: set[int]) -> None:
+    """Also after outdated files are deleted, all or some of them."""
     expected = reduce(manifest.fold, commits, State())
     texts = written(commits, snapshots)
     assert manifest.live(Folder(texts)) == expected  # type: ignore[arg-type]
@@ -94,8 +94,8 @@ def test_snapshots_change_nothing(commits: list[Commit], snapshots: set[int]) ->
 
 @pytest.mark.slow
 @given(histories(), st.sets(st.integers(0, 25)))
-def test_the_last_snapshot_but_one_stays_readable(commits: list[Commit], snapshots: set[int]) -> None:
-    """A reader has seen it as the newest, and takes its time."""
+def test_second_last_snapshot_is_kept(commits: list[Commit], snapshots: set[int]) -> None:
+    """A slow reader may have listed it as the newest."""
     texts = written(commits, snapshots)
     there = sorted(number for number in snapshots if number < len(commits))
     gone = manifest.outdated(path.rpartition("/")[2] for path in texts)
@@ -106,8 +106,8 @@ def test_the_last_snapshot_but_one_stays_readable(commits: list[Commit], snapsho
 
 @pytest.mark.slow
 @given(histories())
-def test_files_and_offsets(commits: list[Commit]) -> None:
-    """What is live was added and not removed since; a partition goes on where batches ended, and never back."""
+def test_state_has_the_files_and_offsets_of_all_commits(commits: list[Commit]) -> None:
+    """Live files were added and not removed since; offsets of a partition never decrease."""
     state = reduce(manifest.fold, commits, State())
     added = {file.path: file for commit in commits for file in commit.added}
     removed = {path for commit in commits for path in commit.removed}
@@ -126,7 +126,7 @@ FILE = File("topic=a/date=2026-11-23/hour=01/0-0-x.parquet", "a", {0: Span(3, 5,
 
 
 class Counting(dict[str, File]):
-    """How often all files were gone through."""
+    """Counts the iterations over all files."""
 
     times = 0
 
@@ -136,7 +136,7 @@ class Counting(dict[str, File]):
 
 
 def test_files_are_grouped_once_for_all_topics() -> None:
-    """There may be a hundred thousand of them."""
+    """An archive may have a hundred thousand files."""
     files = Counting({topic: File(f"topic={topic}/x", topic, {}, 1) for topic in "abc"})
     state = State(1, files)
     assert [[file.topic for file in state.of(topic)] for topic in "abcd"] == [["a"], ["b"], ["c"], []]
@@ -150,12 +150,12 @@ def test_files_are_grouped_once_for_all_topics() -> None:
         ([Commit("s", 0, removed=(FILE.path,))], "commit 0 removes topic=a/.*, which does not exist"),
     ],
 )
-def test_commits_that_cannot_be(commits: list[Commit], message: str) -> None:
+def test_contradictory_commits_are_an_error(commits: list[Commit], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         reduce(manifest.fold, commits, State())
 
 
-def test_a_commit_that_is_missing() -> None:
+def test_missing_commit_is_an_error() -> None:
     texts = written([Commit("s", n) for n in range(5)], {1})
     del texts[f"{COMMITS}/{manifest.commit_name(3)}"]
     with pytest.raises(PipelineError, match=f"{COMMITS}/00000000000000000003.json is missing"):
@@ -163,7 +163,7 @@ def test_a_commit_that_is_missing() -> None:
 
 
 @pytest.mark.parametrize("texts", [{}, {f"{COMMITS}/.0.json.tmp": "", "else": ""}])
-def test_a_folder_that_is_no_archive(texts: dict[str, str]) -> None:
+def test_folder_without_commits_is_not_an_archive(texts: dict[str, str]) -> None:
     with pytest.raises(PipelineError, match="memory:/archive is not an archive"):
         manifest.live(Folder(texts))  # type: ignore[arg-type]
 
@@ -178,13 +178,13 @@ def test_a_folder_that_is_no_archive(texts: dict[str, str]) -> None:
         (manifest.commit_to_json(Commit("s", 0, added=(FILE,))).replace("[3,", '["'), "cannot be read"),
     ],
 )
-def test_a_commit_that_is_none(text: str, message: str) -> None:
+def test_invalid_commit_is_an_error(text: str, message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         manifest.commit_from_json(text)
 
 
-def test_the_form_that_is_written() -> None:
-    """Other programs may read it, so it does not change by accident."""
+def test_json_form_of_a_commit() -> None:
+    """Other programs may read it, so it must not change by accident."""
     configs = {"a": {"cleanup.policy": "compact"}}
     read = {("a", 1): (0, 2), ("a", 0): (5, 10)}
     skipped = {("a", 1): {"aborted": 2}}
@@ -215,8 +215,8 @@ def test_the_form_that_is_written() -> None:
     assert replace(FILE, path="topic=a/x.parquet").folder == "topic=a"
 
 
-def test_what_earlier_programs_wrote() -> None:
-    """It has no ids of topics, nor what these are set to."""
+def test_commits_and_snapshots_of_former_releases_are_read() -> None:
+    """Former releases wrote no topic ids and no topic configs."""
     commit, state = Commit("s", 4, {("a", 1): (0, 2)}), State(4, {FILE.path: FILE}, {("a", 1): 2})
     texts, new = (
         (manifest.commit_to_json(commit), manifest.state_to_json(state)),
@@ -233,7 +233,7 @@ def test_what_earlier_programs_wrote() -> None:
 
 
 def test_every_offset_is_accounted_for() -> None:
-    """From where a partition begins: by reasons, and what lies between two commits is lost."""
+    """From the first offset of a partition on: by reasons; offsets between two commits are lost."""
     commits = [
         Commit("s", 0, {("a", 0): (5, 10)}, skipped={("a", 0): {"control": 1, "aborted": 2}}),
         Commit("s", 1, {("a", 0): (10, 20), ("a", 1): (0, 0)}, skipped={("a", 0): {"control": 3}}),

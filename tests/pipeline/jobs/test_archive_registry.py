@@ -1,4 +1,4 @@
-"""Avro of a registry in an archive: schemas that change, what is broken, what comes back, who does not answer."""
+"""Registry Avro in an archive: changing schemas, broken values, restore, failing registries."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def rows(spark: SparkSession, folder: Path, topic: str, *columns: str) -> list[t
     return [tuple(bytes(each) if isinstance(each, bytearray) else each for each in row) for row in found]
 
 
-def test_schemas_that_change(
+def test_records_of_changing_schemas_lose_no_byte(
     spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A topic keeps the schema that it was archived by first; another folder has the latest. No byte is lost."""
+    """A topic keeps the schema of its first run; another folder gets the latest schema."""
     topic = create_topic(broker, "orders")
     subject = f"{topic}-value"
     first = registry.register(subject, FIRST)
@@ -89,13 +89,13 @@ def test_schemas_that_change(
     broken = [(None, None, value) for value in values[4:]]
     assert [row[:3] for row in old[4:]] == [row[:3] for row in new[4:]] == broken
     for folder in ("old", "new"):
-        comes_back(spark, broker, tmp_path / folder, topic, f"{folder}-", values)
+        restored_unchanged(spark, broker, tmp_path / folder, topic, f"{folder}-", values)
 
 
-def comes_back(
+def restored_unchanged(
     spark: SparkSession, broker: Any, folder: Path, topic: str, prefix: str, values: list[bytes | None]
 ) -> None:
-    """Byte for byte, without a registry: neither verify nor restore knows one."""
+    """Verify and restore return the same bytes, without a registry."""
     kafka = {"kafka.bootstrap.servers": broker.bootstrap, "kafka.schema.registry.basic.auth.user.info": USER}
     report = verify(spark, Files(spark, str(folder)), kafka, [topic], True)
     assert (report.records, report.differences) == (len(values), [])
@@ -103,8 +103,10 @@ def comes_back(
     assert [record.value for record in committed(broker, prefix + topic)] == values
 
 
-def test_keys_and_the_command_line(spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
-    """Keys have a subject of their own; a user is a property, and the registry's alone."""
+def test_keys_of_a_registry_with_authentication(
+    spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path
+) -> None:
+    """Keys have their own subject; the user is a property, which only the registry gets."""
     topic = create_topic(broker, "orders")
     number = registry.register(f"{topic}-key", FIRST)
     send(broker, topic, [b"v"], message(number, FIRST, {"id": 1, "name": "a"}))
@@ -119,8 +121,10 @@ def test_keys_and_the_command_line(spark: SparkSession, broker: Any, registry: S
     assert rows(spark, tmp_path / "archive", topic, *columns) == [(1, None, number, b"v")]
 
 
-def test_a_registry_that_goes_away(spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
-    """No record is taken for a broken one: nothing is archived, a line says why, and the next run has them all."""
+def test_failing_registry_archives_nothing(
+    spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path
+) -> None:
+    """Records do not count as broken: the error names the registry, and the next run archives all of them."""
     topic = create_topic(broker, "orders")
     number = registry.register(f"{topic}-value", FIRST)
     send(broker, topic, [message(number, FIRST, {"id": at, "name": "a"}) for at in range(3)])
@@ -137,8 +141,10 @@ def test_a_registry_that_goes_away(spark: SparkSession, broker: Any, registry: S
     assert rows(spark, tmp_path, topic, "value.id", "value_raw") == [(0, None), (1, None), (2, None)]
 
 
-def test_topics_of_a_pattern(spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
-    """Each by its own subject; one that has none yet holds up the run, by name."""
+def test_topics_of_a_pattern_have_their_own_subjects(
+    spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path
+) -> None:
+    """A topic without a subject stops the run, with its name."""
     topics = [create_topic(broker, "several") for _ in range(2)]
     formats = Formats({}, {"": Format("avro-registry", registry=Registry(registry.url))})
     which = {"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": f"^({'|'.join(topics)})$"}
@@ -153,7 +159,9 @@ def test_topics_of_a_pattern(spark: SparkSession, broker: Any, registry: SchemaR
     assert rows(spark, tmp_path, topics[1], "value.*", "value_raw") == [(2, "b", None)]
 
 
-def test_what_is_refused(spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
+def test_missing_or_unusable_subject_is_refused(
+    spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path
+) -> None:
     topic = create_topic(broker, "orders")
     subject = f"{topic}-value"
     send(broker, topic, [b"v"])
@@ -171,7 +179,7 @@ def test_what_is_refused(spark: SparkSession, broker: Any, registry: SchemaRegis
         archive(spark, tmp_path, Job(source=source(broker, topic)))
 
 
-def test_a_url_with_a_password() -> None:
+def test_registry_url_with_a_password_is_refused() -> None:
     for text in ("http://ann:Word1@host:8081", "host:8081"):
         with pytest.raises(OptionError, match=r"^--value-format avro-registry: the registry's URL") as caught:
             parse("--value-format", [f"orders=avro-registry:{text}"])

@@ -1,4 +1,4 @@
-"""Each offset of an archive is accounted for: it has a record, or the manifest says why it has none."""
+"""Each offset of an archive is accounted for: it has a record, or the manifest has the reason."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def skipped(state: State, topic: str) -> dict[str, int]:
 
 
 def check(spark: SparkSession, topic: Local, folder: Path, columns: Columns) -> Counter[str]:
-    """The manifest beside what other clients say; returns how many of each fate there are."""
+    """Compare the manifest with other clients' account; returns the number of offsets of each fate."""
     wanted = Job(source(topic.broker, topic.name), columns, max_offsets=STEP, compact=False)
     wanted.source["kafka.isolation.level"] = "read_committed"
     state = archive(spark, folder, wanted)
@@ -64,7 +64,9 @@ def check(spark: SparkSession, topic: Local, folder: Path, columns: Columns) -> 
 
 
 @pytest.mark.parametrize("columns", [Columns(), Columns(event_time="timestamp")], ids=["by tasks", "by Spark"])
-def test_transactions(spark: SparkSession, broker: Any, tmp_path: Path, columns: Columns) -> None:
+def test_aborted_and_control_records_are_counted(
+    spark: SparkSession, broker: Any, tmp_path: Path, columns: Columns
+) -> None:
     """Batches of the stream begin and end within batches of the log."""
     topic = Local(broker)
     written(random.Random(7), topic, 40, keyed=False)
@@ -72,15 +74,15 @@ def test_transactions(spark: SparkSession, broker: Any, tmp_path: Path, columns:
     assert fates[ABORTED] and fates[CONTROL] and not fates[COMPACTED]
 
 
-def test_a_compacted_log(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:
+def test_compacted_offsets_are_counted(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:
     topic = Local(fresh_broker(**CLEANER), **COMPACTING | {"segment_bytes": 12_000})
     written(random.Random(7), topic, 100, keyed=True)
     compacted(topic)
     assert check(spark, topic, tmp_path, Columns())[COMPACTED] > 20
 
 
-def test_what_is_lost(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """A leader sends nothing more, which is gone past as it was asked for."""
+def test_lost_offsets_are_counted(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """A leader sends no more records, and failOnDataLoss=false continues without them."""
     topic = Local(broker)
     fill(broker, topic.name, 20)
     with StandIn(broker.bootstrap, {FETCH: silent_from(30), LOG_DIRS: nowhere}) as stand_in:
@@ -89,7 +91,7 @@ def test_what_is_lost(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     assert skipped(state, topic.name) == {manifest.LOST: 30}
 
 
-def test_what_is_not_accounted_for_is_a_difference(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_verify_finds_offsets_without_a_reason(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic = Local(broker)
     written(random.Random(7), topic, 9, keyed=False)
     archive(spark, tmp_path, Job({**source(broker, topic.name), "kafka.isolation.level": "read_committed"}))
@@ -103,8 +105,8 @@ def test_what_is_not_accounted_for_is_a_difference(spark: SparkSession, broker: 
     assert line.startswith(f"{topic.name}: partition 0: the manifest covers ")
 
 
-def test_what_was_read_and_not_written(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """There is no reason for it in a log that is not compacted: it is no gap that the reader would accept."""
+def test_records_lost_by_tasks_are_an_error(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """A log without compaction has no reason for the gap, which the reader itself would not accept either."""
     topic = create_topic(broker, partitions=2)
     send(broker, topic, range(40), 2)
     why = f"{topic}-1: 2 of the offsets 0 to 19 have neither a record nor a reason"
@@ -115,8 +117,8 @@ def test_what_was_read_and_not_written(spark: SparkSession, broker: Any, tmp_pat
     assert (sum(file.rows for file in state.files.values()), dict(state.skipped)) == (40, {})
 
 
-def test_a_log_that_is_gone_when_it_is_scanned(spark: SparkSession, broker: Any) -> None:
-    """What was read is archived, and the manifest says that the rest is unknown."""
+def test_reasons_of_a_deleted_topic_are_unknown(spark: SparkSession, broker: Any) -> None:
+    """The read records are archived; the manifest marks the reasons of the rest as unknown."""
     topic = create_topic(broker)
     options = Job(source(broker, topic)).options
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -125,8 +127,10 @@ def test_a_log_that_is_gone_when_it_is_scanned(spark: SparkSession, broker: Any)
     assert found == {(topic, 0): {manifest.UNKNOWN: 3}}
 
 
-def test_a_log_that_once_was_compacted(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:
-    """Its topic is not any more: what is missing from a batch that keeps other records is no loss."""
+def test_offsets_of_a_formerly_compacted_topic_are_compacted(
+    spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The topic has another policy now; offsets missing in a batch with other records are no loss."""
     topic = Local(fresh_broker(**CLEANER), **COMPACTING)
     put(topic, [b"a", b"b", b"c", b"d"])
     put(topic, [b"b", b"c"])
@@ -143,7 +147,7 @@ def test_a_log_that_once_was_compacted(spark: SparkSession, fresh_broker: Callab
 
 
 def put(topic: Local, keys: list[bytes]) -> None:
-    """A batch of a record of each key."""
+    """Produce one batch with a record of each key."""
     body = b"".join(record(at, b"x", key) for at, key in enumerate(keys))
     with topic.broker.wire() as wire:
         assert produce(wire, topic.name, batch(keys, payload=body)).error_code == 0

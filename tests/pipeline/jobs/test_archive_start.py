@@ -1,4 +1,4 @@
-"""Where a run begins: never before what is archived, and of the very topics that are."""
+"""The start of a run: at the archived offsets, and only for the same topics."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def options(broker: Any, *topics: str, **more: str) -> ReadOptions:
     return Job(source(broker, *topics, **more)).options
 
 
-def make_again(broker: Any, topic: str) -> None:
-    """Delete it, and make it with as many partitions."""
+def recreate(broker: Any, topic: str) -> None:
+    """Delete the topic and create it with the same number of partitions."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics([topic])[topic].result(WAIT)
     with broker.wire() as wire:
@@ -49,14 +49,14 @@ def known(broker: Any, topic: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 @pytest.mark.parametrize("records", [3, 30])
-def test_a_topic_that_was_made_again(broker: Any, fail: str, records: int) -> None:
-    """It is refused, whether it has more records than the archived one or fewer, and whatever may be lost."""
+def test_recreated_topic_is_refused(broker: Any, fail: str, records: int) -> None:
+    """Even with failOnDataLoss=false, with more or fewer records than the archived topic."""
     topic, other = create_topic(broker), create_topic(broker)
     send(broker, topic, range(10))
     archived = State(1, {}, {(topic, 0): 10}, known(broker, topic))
     read = options(broker, topic, other, failOnDataLoss=fail)
     assert start.find(read, archived).ids == known(broker, topic) | known(broker, other)
-    make_again(broker, topic)
+    recreate(broker, topic)
     send(broker, topic, range(records))
     with pytest.raises(PipelineError, match=f"^{topic}: recreated since it was archived, .*--to"):
         start.find(read, archived)
@@ -64,8 +64,8 @@ def test_a_topic_that_was_made_again(broker: Any, fail: str, records: int) -> No
         assert start.find(read, State(1, {}, archived.offsets)).begin[topic, 0] == 10, "an archive without ids"
 
 
-def test_a_log_that_ends_before_what_is_archived(broker: Any) -> None:
-    """What was read uncommitted may be undecided still: it is not archived twice."""
+def test_log_end_before_the_archived_offset_is_data_loss(broker: Any) -> None:
+    """Records read with read_uncommitted may still be in an open transaction: they are not archived twice."""
     topic = create_topic(broker)
     undecided(broker, topic)
     end = start.find(options(broker, topic), State()).end[topic, 0]
@@ -78,7 +78,7 @@ def test_a_log_that_ends_before_what_is_archived(broker: Any) -> None:
     assert sum(loss.offsets for loss in found.lost) == 0
 
 
-def test_what_is_gone(broker: Any) -> None:
+def test_deleted_offsets_are_data_loss(broker: Any) -> None:
     topic = create_topic(broker)
     send(broker, topic, range(10))
     delete_before(broker, topic, 5)
@@ -89,22 +89,24 @@ def test_what_is_gone(broker: Any) -> None:
     assert start.find(options(broker, topic), State()).begin == {(topic, 0): 5}
 
 
-def test_a_topic_that_is_made_again_while_it_is_read(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """A batch is entered only when its topics are still those that the run began with, or found first."""
+def test_topic_recreated_during_a_run_is_refused(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """A batch is committed only if its topics have the ids of the start, or of their first batch."""
     topic, late, other = create_topic(broker), create_topic(broker), create_topic(broker)
     with Store(Files(spark, str(tmp_path))) as store:
         read = options(broker, topic)
         sink = Sink(store, start.find(read, store.state), Columns(), read, {})
         assert sink._new([(topic, 0), (late, 0)]) == known(broker, topic) | known(broker, late)
         for name in (topic, late):
-            make_again(broker, name)
+            recreate(broker, name)
             with pytest.raises(PipelineError, match=f"^{name}: recreated since"):
                 sink._new([(topic, 0), (late, 0), (other, 0)])
             sink._ids = known(broker, topic) | {late: sink._ids[late]}
 
 
-def test_a_pattern_that_matches_a_topic_that_was_made_again(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """The others do not wait until somebody has looked at it; alone it is refused at once."""
+def test_recreated_topic_of_a_pattern_does_not_stop_the_others(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
+    """The other topics are archived before the error; a pattern that matches only this topic fails at once."""
     prefix = unique("made")
     topic, other = f"{prefix}.again", f"{prefix}.other"
     with broker.wire() as wire:
@@ -113,7 +115,7 @@ def test_a_pattern_that_matches_a_topic_that_was_made_again(spark: SparkSession,
     send(broker, topic, range(5))
     both = Job({"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": f"^{prefix}"})
     archive(spark, tmp_path, both)
-    make_again(broker, topic)
+    recreate(broker, topic)
     send(broker, topic, range(9))
     sent = send(broker, other, range(7))
     with pytest.raises(PipelineError, match=f"^{topic}: recreated since"):
@@ -125,8 +127,10 @@ def test_a_pattern_that_matches_a_topic_that_was_made_again(spark: SparkSession,
         start.find(alone.options, live(spark, tmp_path))
 
 
-def test_a_run_that_knows_its_topics(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """The archive knows its topics' ids; a log that ends before what is archived of it holds nobody up."""
+def test_log_end_before_the_archived_offset_does_not_stop_other_topics(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
+    """Also, the archive has the ids of its topics."""
     topic, other = create_topic(broker), create_topic(broker)
     undecided(broker, topic)
     state = archive(spark, tmp_path, Job(source(broker, topic, other)))
@@ -140,8 +144,8 @@ def test_a_run_that_knows_its_topics(spark: SparkSession, broker: Any, tmp_path:
     assert state.offsets[topic, 0] == archived[-1][1] + 1
 
 
-def test_a_partition_that_no_answer_told_of_at_the_start(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """The stream takes it for new when it turns up: what is archived of it must not be archived again."""
+def test_partition_missing_at_the_start_is_not_archived_again(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The stream reads such a partition as a new one from its start, so the check of the batch must fail."""
     topic, other = create_topic(broker), create_topic(broker)
     send(broker, topic, range(10))
     send(broker, other, range(3))

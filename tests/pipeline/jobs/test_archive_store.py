@@ -1,4 +1,4 @@
-"""An archive's store: whenever its writer dies, nothing is seen by halves, and the next one ends what was begun."""
+"""An archive's store: after any death of a writer no batch is visible in part, and the next writer completes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.pipeline.jobs.archive.store import manifest
 from odradek.pipeline.jobs.archive.store.store import PENDING, Store
 from odradek.pipeline.jobs.files import Files
 
-from .archives import Ids, assert_whole, lying, visible
+from .archives import Ids, assert_whole, stored, visible
 from .stores import FIRST, HOUR, OTHER, SECOND, Died, Dying, after_death, batch, compact, staged, viewed
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.live
 
 
 class Noting(Files):
-    """Files whose changes are noted in order."""
+    """Files that record changes in order."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         super().__init__(spark, root)
@@ -43,8 +43,8 @@ class Noting(Files):
         super().sync(self.done[-1][1])
 
 
-def test_records_are_on_the_disk_before_they_are_committed(spark: SparkSession, tmp_path: Path) -> None:
-    """Else a power failure could leave a commit whose files are empty, and nobody would read the log again."""
+def test_records_are_synced_before_the_commit(spark: SparkSession, tmp_path: Path) -> None:
+    """Otherwise a power failure could leave a commit with empty files, whose records nobody would read again."""
     files = Noting(spark, str(tmp_path))
     with Store(files) as store:
         files.done.clear()
@@ -55,10 +55,10 @@ def test_records_are_on_the_disk_before_they_are_committed(spark: SparkSession, 
     assert files.done == [("create", [PENDING]), *moved, ("sync", came), commit]
 
 
-def test_the_writer_dies_at_every_step(spark: SparkSession, tmp_path: Path) -> None:
-    """It opens an archive with a batch of one topic, adds a batch of that and a new one, and compacts the former.
+def test_archive_is_repaired_after_a_death_at_every_step(spark: SparkSession, tmp_path: Path) -> None:
+    """The writer opens an archive with a batch, adds one of the same topic and of a new one, and compacts the former.
 
-    The next one dies as well, while it mends what it has found; the third finds all right.
+    The next writer dies during the repair; the third one completes it.
     """
     for steps in count():
         folder = tmp_path / str(steps)
@@ -74,14 +74,14 @@ def test_the_writer_dies_at_every_step(spark: SparkSession, tmp_path: Path) -> N
             both = store.state.number >= 2
             assert store.state.offsets[("t", 1)] == (3 if both else 1)
         assert_whole(spark, folder, "t", sorted(FIRST + SECOND) if both else FIRST, viewed)
-        assert viewed(spark, folder, "u") == lying(folder, "u") == (OTHER if both else [])
+        assert viewed(spark, folder, "u") == stored(folder, "u") == (OTHER if both else [])
         if done:
             break
     assert steps > 20
 
 
 def work(spark: SparkSession, folder: Path, steps: int, again: bool = False) -> bool:
-    """Whether it was done with so many changes. `again`: just open the archive, with what is to be mended."""
+    """Whether the work ended without a death. `again`: only open the archive, which repairs it."""
     try:
         with Store(Dying(spark, str(folder), steps)) as store:
             if again:
@@ -94,25 +94,25 @@ def work(spark: SparkSession, folder: Path, steps: int, again: bool = False) -> 
 
 
 class Copying(Files):
-    """A file system that replaces nothing by a rename."""
+    """A file system whose rename replaces no file."""
 
     def rename(self, old: str, new: str) -> None:
         if self.exists(new):
-            raise PipelineError("it is there")
+            raise PipelineError("the file exists")
         super().rename(old, new)
 
 
-def test_a_file_that_was_copied_in_part(spark: SparkSession, tmp_path: Path) -> None:
-    """By a file system that copies to rename, when the job died: it is copied again."""
+def test_partial_copy_of_a_rename_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    """Some file systems copy in a rename; the job died during the copy."""
     with Store(Copying(spark, str(tmp_path))) as store:
         (old, new), _ = staged(store.files, "f.parquet", "t", FIRST)
         store.files.write(new, "the first half")
         store._move(old, new)
         store._move(old, new)
-    assert lying(tmp_path, "t") == FIRST
+    assert stored(tmp_path, "t") == FIRST
 
 
-def test_folders_that_are_no_archive(spark: SparkSession, tmp_path: Path) -> None:
+def test_folder_that_is_not_an_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     other, closed = tmp_path / "photos", tmp_path / "file"
     other.mkdir()
     (other / "holiday.jpeg").touch()
@@ -124,8 +124,8 @@ def test_folders_that_are_no_archive(spark: SparkSession, tmp_path: Path) -> Non
         Store(Files(spark, str(closed / "below"))).__enter__()
 
 
-def test_an_archive_that_was_moved(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark's view names files by their whole URI; the manifest does not."""
+def test_moved_archive_is_readable(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's view has absolute URIs; the manifest has relative paths."""
     old, new = tmp_path / "an archive", tmp_path / "50% of [it]"
     with Store(Files(spark, str(old))) as store:
         batch(store, 1, ("t", FIRST))
@@ -139,8 +139,8 @@ def test_an_archive_that_was_moved(spark: SparkSession, tmp_path: Path) -> None:
     assert visible(spark, old, "t") == FIRST
 
 
-def test_many_commits(spark: SparkSession, tmp_path: Path) -> None:
-    """Of commits and views those stay that somebody may still read."""
+def test_outdated_commits_and_views_are_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    """Commits and views that a reader may still use stay."""
     with Store(Files(spark, str(tmp_path))) as store:
         for number in range(25):
             batch(store, number, ("t", [(0, number)]))
@@ -153,7 +153,7 @@ def test_many_commits(spark: SparkSession, tmp_path: Path) -> None:
     assert sorted(int(path.stem) for path in (tmp_path / "topic=t/_spark_metadata").glob("*.compact")) == [23, 24, 25]
 
 
-def test_an_intent_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_invalid_intent_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     with Store(Files(spark, str(tmp_path))):
         pass
     (tmp_path / PENDING).write_text("{}")

@@ -1,4 +1,4 @@
-"""Timestamps that no clock has told: such a record is archived as one without a time, and restored; nothing ends."""
+"""Timestamps out of range: such a record is archived without an hour and restored; no job fails."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.live
 
-NANOS = 1_800_000_000_000_000_000  # since 1970, given as if they were ms
+NANOS = 1_800_000_000_000_000_000  # nanoseconds since 1970, sent as milliseconds
 TIMES = [NANOS, -5, NOW, -1, 0, -(1 << 63)]
 NONE = "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"
 
 
 @pytest.mark.parametrize("formats", [Formats(), Formats(values={"": Format("string")})], ids=["direct", "through Java"])
-def test_there_and_back(spark: SparkSession, broker: Any, tmp_path: Path, formats: Formats) -> None:
+def test_timestamps_out_of_range_are_archived_and_restored(
+    spark: SparkSession, broker: Any, tmp_path: Path, formats: Formats
+) -> None:
     topic = create_topic(broker)
     with broker.wire() as wire:
         for at, time in enumerate(TIMES):

@@ -1,4 +1,4 @@
-"""Two writers of one archive, one of which had been taken for dead: neither undoes what the other has done."""
+"""Two writers of one archive, one of them presumed dead: neither undoes the work of the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.pipeline.jobs.archive.store.manifest import Commit, State
 from odradek.pipeline.jobs.archive.store.store import PENDING, Store
 from odradek.pipeline.jobs.files import Files
 
-from .archives import assert_whole, listed, lying, visible
+from .archives import assert_whole, listed, stored, visible
 from .stores import FIRST, OTHER, SECOND, Died, Dying, Overtaken, after_death, batch, staged, viewed
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.live
 
 
 @pytest.mark.parametrize("kind", ["file", "viewfs"])
-def test_two_carry_out_the_same(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """Neither takes away what the other has put into place: a commit would name a file that is gone."""
+def test_concurrent_moves_of_a_file_keep_it(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Otherwise a commit would name a missing file."""
     for at in count():
         folder = tmp_path / str(at)
         root = folder_uri(spark, folder, kind)
@@ -35,7 +35,7 @@ def test_two_carry_out_the_same(spark: SparkSession, tmp_path: Path, kind: str) 
             second = Store(slow)
             slow.arm()
             second._move(*move)
-        assert lying(folder, "t") == FIRST
+        assert stored(folder, "t") == FIRST
         assert slow.left is not None
         if slow.left >= 0:
             break
@@ -43,7 +43,7 @@ def test_two_carry_out_the_same(spark: SparkSession, tmp_path: Path, kind: str) 
 
 
 def folder_uri(spark: SparkSession, folder: Path, kind: str) -> str:
-    """The folder by its path, or by a mount that only Hadoop knows."""
+    """The folder by its path, or by a mount that only Hadoop can resolve."""
     if kind == "file":
         return str(folder)
     table = f"t{uuid4().hex}"
@@ -51,8 +51,8 @@ def folder_uri(spark: SparkSession, folder: Path, kind: str) -> str:
     return f"viewfs://{table}/here/{folder.name}"
 
 
-def test_a_writer_that_was_taken_for_dead(spark: SparkSession, tmp_path: Path) -> None:
-    """It wakes when another one is at work: it says so, and what it has done is undone by the next."""
+def test_fenced_writer_commits_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """The writer was presumed dead and continues while another one writes; the next writer removes its files."""
     slow = Store(Files(spark, str(tmp_path)))
     with slow:
         (tmp_path / "_odradek/lease.json").unlink()
@@ -60,7 +60,7 @@ def test_a_writer_that_was_taken_for_dead(spark: SparkSession, tmp_path: Path) -
             batch(store, 1, ("t", FIRST))
             with pytest.raises(PipelineError, match="took over this archive"):
                 batch(slow, 2, ("t", SECOND))
-            slow._lease.id = store._lease.id  # it had looked just before
+            slow._lease.id = store._lease.id  # as if its check had been just before the takeover
             with pytest.raises(PipelineError, match=r"cannot write .*/_odradek/pending\.json"):
                 batch(slow, 3, ("t", SECOND))
             assert not store.files.exists(PENDING)
@@ -72,10 +72,12 @@ def test_a_writer_that_was_taken_for_dead(spark: SparkSession, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("left", [pytest.param(None, marks=pytest.mark.long), 2])
-def test_it_wakes_in_any_step(spark: SparkSession, tmp_path: Path, left: int | None) -> None:
-    """The next one is at work, and has staged what is not committed yet: all of it stays, and Spark sees no older view.
+def test_fenced_writer_cannot_damage_the_archive_at_any_step(
+    spark: SparkSession, tmp_path: Path, left: int | None
+) -> None:
+    """The next writer has staged files for its commit: all of them stay, and Spark sees no older view.
 
-    It may have died in the midst of a commit, too: then the third one ends that.
+    The next writer may also die during a commit; then the third one completes it.
     """
     for at in count():
         folder = tmp_path / str(at)
@@ -93,12 +95,12 @@ def test_it_wakes_in_any_step(spark: SparkSession, tmp_path: Path, left: int | N
         first.__exit__()
         if second.state is None:
             break
-        second.go_on()
+        second.complete()
     assert at > 8
 
 
 class _Second:
-    """The writer that takes over; `left` are the steps that it lives for in its second commit."""
+    """The writer that takes over; `left` is the number of steps before its death in the second commit."""
 
     def __init__(self, spark: SparkSession, folder: Path, left: int | None) -> None:
         self._spark, self._root, self._folder = spark, str(folder), folder
@@ -122,8 +124,8 @@ class _Second:
         move, file = self._next
         self._store.commit([move], Commit("s", 4, {("t", 1): (4, 10)}, (file,)))
 
-    def go_on(self) -> None:
-        """All is as it was when it had taken over, and goes on."""
+    def complete(self) -> None:
+        """The archive is unchanged since the takeover, and further commits succeed."""
         assert self.state is not None
         assert viewed(self._spark, self._folder, "t") == listed(self._folder, self.state, "t")
         if self._left is None:

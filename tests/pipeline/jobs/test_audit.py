@@ -1,4 +1,4 @@
-"""`odradek pipeline audit`: what is missing is found in the tier that lost it, and nothing else is said to be."""
+"""`odradek pipeline audit` finds missing records in the tier that lost them, and reports nothing else."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 MINUTE = 60_000
 WINDOW = 10 * MINUTE
 NOW = int(time.time() * 1000)
-OLD = NOW - 2 * 60 * MINUTE - NOW % WINDOW  # begin of a window that is judged
+OLD = NOW - 2 * 60 * MINUTE - NOW % WINDOW  # start of a window that is judged
 COMPACT = {"cleanup_policy": "compact"}
 
 
 @pytest.fixture
 def audit(spark: SparkSession, broker: Any) -> Callable[..., Result]:
-    """Run it with these words."""
+    """Run the audit with these arguments."""
 
     def run(*words: str) -> Result:
         return CliRunner().invoke(command, ["--bootstrap-server", broker.bootstrap, "--last", "1d", *words])
@@ -51,14 +51,14 @@ def audit(spark: SparkSession, broker: Any) -> Callable[..., Result]:
 
 
 def told(result: Result) -> list[dict[str, Any]]:
-    """The lines for windows that differ."""
+    """The output lines of windows with differences."""
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return [line for line in map(json.loads, result.stdout.splitlines()) if "summary" not in line]
 
 
 class World:
-    """A topic `name` with another for the audit; records of it are acknowledged, counted, and archived."""
+    """A topic `name` and its audit topic; the test produces, counts and archives records."""
 
     def __init__(self, broker: Any, folder: Path, **config: Any) -> None:
         self._broker, self.folder = broker, folder
@@ -74,7 +74,7 @@ class World:
         return Audit(lambda key, value: self.producer.produce(self.audit_topic, value, key), producer, WINDOW)
 
     def produce(self, audit: Audit | None, count: int, at: int = OLD, topic: str | None = None, **more: Any) -> None:
-        """Records a millisecond apart, to both partitions in turn."""
+        """Produce records a millisecond apart, to both partitions in turn."""
         more |= {"on_delivery": audit.on_delivery} if audit else {}
         for number in range(count):
             self.producer.produce(
@@ -87,7 +87,7 @@ class World:
         assert not self.producer.flush(30)
 
     def archive(self, count: int, at: int = OLD, kept: int | None = None) -> Path:
-        """As if it had gone on by that many records, half of them in each partition; returns the file."""
+        """Archive `count` more records, half of them of each partition; returns the file."""
         path = self.folder / f"topic={self.name}/date=2026-01-01/hour=00/{self._commits}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         numbers = range(count if kept is None else kept)
@@ -134,7 +134,7 @@ def test_nothing_is_missing(full: World, audit: Callable[..., Result]) -> None:
 
 
 @pytest.mark.live
-def test_a_loss_in_the_log(full: World, audit: Callable[..., Result]) -> None:
+def test_records_missing_in_the_log_are_found(full: World, audit: Callable[..., Result]) -> None:
     more = full.counting("web-2")
     for partition, records in ((0, 4), (1, 3)):
         more.acknowledged(full.name, partition, OLD, records)
@@ -147,11 +147,11 @@ def test_a_loss_in_the_log(full: World, audit: Callable[..., Result]) -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize(("until", "windows"), [(7, [50, 25, 20]), (60, [50, 25, 10]), (-1, [50, 25, 10])])
-def test_what_was_deleted_is_no_loss(
+def test_deleted_records_are_no_loss(
     full: World, audit: Callable[..., Result], broker: Any, until: int, windows: list[int]
 ) -> None:
-    """On demand, or by retention.bytes, before its time; the window after the next is judged again. The other partition
-    is judged all the time."""
+    """Deleted by DeleteRecords, or early by retention.bytes. The second window after the deletion is judged again; the
+    other partition is judged all the time."""
     more = full.counting("web-2")
     full.produce(more, 20, OLD + 2 * WINDOW)
     full.close(more)
@@ -165,7 +165,7 @@ def test_what_was_deleted_is_no_loss(
 
 
 @pytest.mark.live
-def test_one_emptied_partition_hides_no_loss_in_another(full: World, audit: Callable[..., Result], broker: Any) -> None:
+def test_emptied_partition_hides_no_loss_in_another(full: World, audit: Callable[..., Result], broker: Any) -> None:
     more = full.counting("web-2")
     for partition in range(2):
         more.acknowledged(full.name, partition, OLD, 7)
@@ -194,10 +194,10 @@ def test_a_surplus_in_one_partition_hides_no_loss_in_another(full: World, audit:
 
 
 @pytest.mark.live
-def test_a_topic_that_was_asked_for_is_judged_or_that_is_an_error(
+def test_requested_topic_without_a_judged_window_is_an_error(
     full: World, broker: Any, audit: Callable[..., Result]
 ) -> None:
-    """Also one without records, which is judged where two tiers could have them."""
+    """A topic without records is judged if two tiers could have them."""
     other, idle = World(broker, full.folder, **COMPACT), World(broker, full.folder)
     other.produce(None, 10)
     result = audit("--archive", full.folder.as_uri(), "--topics", f"{full.name},{other.name}")
@@ -207,8 +207,8 @@ def test_a_topic_that_was_asked_for_is_judged_or_that_is_an_error(
 
 
 @pytest.mark.live
-def test_a_loss_in_the_archive(full: World, audit: Callable[..., Result]) -> None:
-    lost = full.archive(0)  # one of no records: told by its name alone
+def test_records_missing_in_the_archive_are_found(full: World, audit: Callable[..., Result]) -> None:
+    lost = full.archive(0)  # a file without records: only its name is reported
     lost.unlink()
     result = audit(*full.tiers)
     assert (result.exit_code, told(result)) == (1, [])
@@ -218,7 +218,7 @@ def test_a_loss_in_the_archive(full: World, audit: Callable[..., Result]) -> Non
 
 
 @pytest.mark.live
-def test_what_the_archive_did_not_read_yet_is_no_loss(full: World, audit: Callable[..., Result]) -> None:
+def test_records_not_archived_yet_are_no_loss(full: World, audit: Callable[..., Result]) -> None:
     more = full.counting("web-2")
     full.produce(more, 60, OLD + WINDOW)
     full.close(more)
@@ -230,15 +230,15 @@ def test_what_the_archive_did_not_read_yet_is_no_loss(full: World, audit: Callab
 
 
 @pytest.mark.live
-def test_settings_of_readers_are_no_hindrance(full: World, audit: Callable[..., Result]) -> None:
-    """The archive's isolation.level=read_uncommitted neither: what was aborted is not counted."""
+def test_consumer_settings_are_accepted(full: World, audit: Callable[..., Result]) -> None:
+    """Consumer settings such as isolation.level=read_uncommitted have no effect on the audit."""
     words = ["--property", "isolation.level=read_uncommitted", "--property", "fetch.max.bytes=1000000"]
     result = audit(*full.tiers, *words)
     assert (result.exit_code, told(result)) == (0, [])
 
 
 @pytest.mark.live
-def test_records_too_many_are_told_and_are_no_failure(full: World, audit: Callable[..., Result]) -> None:
+def test_surplus_records_are_reported_without_failure(full: World, audit: Callable[..., Result]) -> None:
     full.produce(None, 4)
     result = audit(*full.tiers)
     assert result.exit_code == 0
@@ -247,8 +247,8 @@ def test_records_too_many_are_told_and_are_no_failure(full: World, audit: Callab
 
 
 @pytest.mark.live
-def test_young_windows_are_not_judged(world: World, audit: Callable[..., Result]) -> None:
-    """Nor those of which the grace is not over."""
+def test_windows_within_the_grace_period_are_not_judged(world: World, audit: Callable[..., Result]) -> None:
+    """A longer grace period excludes more windows."""
     counting = world.counting()
     counting.acknowledged(world.name, 0, int(time.time() * 1000), 5)  # NOW may be long ago
     counting.acknowledged(world.name, 0, OLD, 3)
@@ -260,10 +260,8 @@ def test_young_windows_are_not_judged(world: World, audit: Callable[..., Result]
 
 
 @pytest.mark.live
-def test_old_windows_are_not_judged_where_retention_deleted_them(
-    broker: Any, tmp_path: Path, audit: Callable[..., Result]
-) -> None:
-    """And the audit says so: it has not seen that nothing is lost."""
+def test_windows_deleted_by_retention_are_not_judged(broker: Any, tmp_path: Path, audit: Callable[..., Result]) -> None:
+    """The audit reports this as an error, as it has not proved that no record is lost."""
     hour = {"retention_ms": 60 * MINUTE}
     for config, missing, why in ((hour, [], "retention.ms is 3600000"), (COMPACT, [], "compact"), ({}, [3], "")):
         world = World(broker, tmp_path / "none", **config)
@@ -277,8 +275,8 @@ def test_old_windows_are_not_judged_where_retention_deleted_them(
 
 
 @pytest.mark.live
-def test_stages(world: World, broker: Any, audit: Callable[..., Result]) -> None:
-    """Without producers' messages the log says how many there should be."""
+def test_stage_results_are_compared_with_their_source(world: World, broker: Any, audit: Callable[..., Result]) -> None:
+    """Without audit messages of producers, the log has the expected counts."""
     clean, dead = create_topic(broker, partitions=2), create_topic(broker, partitions=2)
     world.produce(None, 10)
     world.produce(None, 6, topic=clean)
@@ -291,8 +289,8 @@ def test_stages(world: World, broker: Any, audit: Callable[..., Result]) -> None
 
 
 @pytest.mark.live
-def test_a_topic_of_several_stages(world: World, broker: Any, audit: Callable[..., Result]) -> None:
-    """Dead letters tell where they come from: those of another topic hide no loss."""
+def test_dead_letters_of_another_topic_hide_no_loss(world: World, broker: Any, audit: Callable[..., Result]) -> None:
+    """Headers of a dead letter name its source topic."""
     clean, checked, dead = (create_topic(broker, partitions=2) for _ in range(3))
     world.produce(None, 10)
     world.produce(None, 10, topic=checked)
@@ -308,7 +306,7 @@ def test_a_topic_of_several_stages(world: World, broker: Any, audit: Callable[..
 
 
 @pytest.mark.live
-def test_several_producers_and_one_that_was_started_again(world: World, audit: Callable[..., Result]) -> None:
+def test_counts_of_several_and_restarted_producers_are_added(world: World, audit: Callable[..., Result]) -> None:
     for name in ("web-1", "web-2", "web-1"):
         counting = world.counting(name)
         world.produce(counting, 10)
@@ -327,7 +325,7 @@ def test_several_producers_and_one_that_was_started_again(world: World, audit: C
         ([0], False, "is silent since"),
     ],
 )
-def test_what_a_producer_did_not_tell_is_no_success(
+def test_missing_audit_messages_of_a_producer_are_an_error(
     world: World, audit: Callable[..., Result], sequences: list[int], closed: bool, line: str
 ) -> None:
     world.produce(None, 2 * len(sequences))
@@ -346,13 +344,13 @@ DAY = 24 * 60 * MINUTE
 
 
 @pytest.mark.parametrize(("last", "grace", "window"), [(5, 10, 1), (10, 10, 10), (60, 10, 24 * 60), (60, 10**6, 1)])
-def test_a_period_has_windows(last: int, grace: int, window: int) -> None:
-    """Or nothing would be judged, and nothing missing."""
+def test_period_without_windows_is_refused(last: int, grace: int, window: int) -> None:
+    """Otherwise the audit would judge nothing and find nothing missing."""
     with pytest.raises(OptionError, match="nothing to judge"):
         Period.before(20_000 * DAY + 12 * 60 * MINUTE, last * MINUTE, grace * MINUTE, window * MINUTE)
 
 
-def test_the_windows_before_now() -> None:
+def test_period_ends_before_the_grace_period() -> None:
     assert Period.before(10 * DAY + 5, 2 * DAY, 10, DAY) == Period(8 * DAY, 9 * DAY, DAY)
 
 
@@ -370,7 +368,7 @@ def summed(*values: bytes | None) -> tuple[dict[tuple[str, int, int], int], list
     return dict(found.counts), notes + found.doubts
 
 
-def test_a_message_that_is_there_twice_counts_once() -> None:
+def test_duplicate_audit_message_counts_once() -> None:
     one = message(0).encoded()
     assert summed(one, message(1).encoded(), one) == ({("t", 2, 0): 2}, [])
 
@@ -384,7 +382,7 @@ def test_a_message_that_is_there_twice_counts_once() -> None:
         ([None, b"{}", b"[1]", b"no", b'{"audit": 1}'], "invalid records in the audit topic: 5"),
     ],
 )
-def test_what_may_not_have_been_counted_is_told(values: list[bytes | None], note: str) -> None:
+def test_incomplete_counts_of_a_producer_are_reported(values: list[bytes | None], note: str) -> None:
     (told,) = summed(*values)[1]
     assert note in told
 
@@ -416,26 +414,26 @@ def test_what_may_not_have_been_counted_is_told(values: list[bytes | None], note
         {"counts": {"t": {"0": {"0": -1}}}},
     ],
 )
-def test_a_message_with_a_wrong_part_is_none(wrong: dict[str, Any]) -> None:
-    """One stray record must not stop every audit."""
+def test_invalid_audit_message_is_reported_and_ignored(wrong: dict[str, Any]) -> None:
+    """One stray record must not fail every audit."""
     told, notes = messages([message(0).encoded(), replace(message(1), **wrong).encoded()])
     assert (told, notes) == ([message(0)], ["invalid records in the audit topic: 1"])
 
 
-def test_a_record_as_deep_as_the_sea_is_no_message() -> None:
+def test_deeply_nested_record_is_no_audit_message() -> None:
     assert messages([b"[" * 1_000_000]) == ([], ["invalid records in the audit topic: 1"])
 
 
-def test_a_producer_that_was_closed_is_not_silent() -> None:
+def test_closed_producer_is_not_silent() -> None:
     assert summed(message(0, until=WINDOW, closed=True).encoded())[1] == []
 
 
-def test_windows_are_added_up_to_longer_ones() -> None:
+def test_counts_are_added_to_longer_windows() -> None:
     counts = {"t": {"0": {str(at * MINUTE): 1 for at in range(15)}}}
     assert summed(message(0, window=MINUTE, counts=counts).encoded())[0] == {("t", 0, 0): 10, ("t", 0, WINDOW): 5}
 
 
-def test_a_producer_tells_at_the_end_of_a_window_and_at_the_end() -> None:
+def test_producer_sends_counts_at_the_end_of_each_window_and_at_close() -> None:
     sent: list[Message] = []
     audit = Audit(lambda _key, value: sent.append(Message.decoded(value)), "web-1", window_ms=200)
     audit.acknowledged("t", 1, 1234, 5)
@@ -449,7 +447,7 @@ def test_a_producer_tells_at_the_end_of_a_window_and_at_the_end() -> None:
     assert [each.closed for each in sent] == [False] * (len(sent) - 1) + [True]
 
 
-def test_what_could_not_be_sent_is_told_later() -> None:
+def test_counts_of_a_failed_send_are_sent_later() -> None:
     sent: list[Message] = []
     full = threading.Event()
 
@@ -467,7 +465,7 @@ def test_what_could_not_be_sent_is_told_later() -> None:
 
 
 @pytest.mark.live
-def test_a_failed_delivery_is_not_counted(world: World) -> None:
+def test_failed_delivery_is_not_counted(world: World) -> None:
     sent: list[Message] = []
     with Audit(lambda _key, value: sent.append(Message.decoded(value)), "web-1") as audit:
         audit.on_delivery("an error", None)
@@ -477,7 +475,7 @@ def test_a_failed_delivery_is_not_counted(world: World) -> None:
     }  # a window may have ended
 
 
-# -- what is asked
+# -- arguments
 
 
 @pytest.mark.live
@@ -504,12 +502,12 @@ def test_a_failed_delivery_is_not_counted(world: World) -> None:
         (["--archive", "file:/nix"], "file:/nix is not an archive: its _odradek/commits is empty"),
     ],
 )
-def test_one_line_says_what_is_wrong(audit: Callable[..., Result], words: list[str], line: str) -> None:
+def test_invalid_arguments_are_refused_in_one_line(audit: Callable[..., Result], words: list[str], line: str) -> None:
     assert str(audit(*words).exception) == line
 
 
 @pytest.mark.live
-def test_a_window_must_hold_the_producers_windows(full: World, audit: Callable[..., Result]) -> None:
+def test_window_must_be_a_multiple_of_the_producers_window(full: World, audit: Callable[..., Result]) -> None:
     result = audit(*full.tiers, "--window", "15m")
     assert isinstance(result.exception, PipelineError)
     assert "producers count in windows of 600000 ms, and 900000 ms is not a multiple of that" in str(result.exception)
@@ -517,7 +515,7 @@ def test_a_window_must_hold_the_producers_windows(full: World, audit: Callable[.
     assert sum(line["counts"]["producers"] for line in every) == 150
 
 
-def test_a_table() -> None:
+def test_results_are_printed_as_a_table() -> None:
     rows = [
         Row("orders", 0, {"producers": 1234, "log": 1230, "archive": 1230}, {"log": 4, "archive": 4}, {}),
         Row("o", WINDOW, {"producers": 1, "log": 3}, {}, {"log": 2}),

@@ -1,4 +1,4 @@
-"""Avro of a writer's schema as Avro of the reader's: what the rules say, and where there is nothing to say."""
+"""Avro schema resolution: a writer's Avro converted to the reader's schema, and cases without a result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATE = {"type": "enum", "name": "State", "symbols": ["NEW", "LOST"]}
 
 
 def record(fields: dict[str, Any], name: str = "shop.Order", **defaults: Any) -> dict[str, Any]:
-    """A schema; fields with a default are named twice."""
+    """A record schema; fields with a default are named twice."""
     made = [{"name": one, "type": kind} for one, kind in fields.items()]
     return {
         "type": "record",
@@ -38,7 +38,7 @@ def avro(schema: Any, value: Any) -> bytes:
 
 
 def resolved(writer: Any, reader: Any, value: Any) -> Any:
-    """As the archive has it: the reader's Avro, decoded by its codec."""
+    """The value in the archive: the reader's Avro, decoded by its codec."""
     import pyarrow as pa
 
     data = Resolution(json.dumps(writer), json.dumps(reader))(avro(writer, value))
@@ -63,11 +63,11 @@ def resolved(writer: Any, reader: Any, value: Any) -> Any:
         ({"a": ["null", STATE]}, record({"a": STATE}), {"a": "NEW"}, {"a": "NEW"}),
     ],
 )
-def test_what_changes(writer: Any, reader: Any, value: Any, expected: Any) -> None:
+def test_values_are_resolved_to_the_readers_schema(writer: Any, reader: Any, value: Any, expected: Any) -> None:
     assert resolved(record(writer), reader, value) == expected
 
 
-def test_an_alias() -> None:
+def test_field_alias_is_resolved() -> None:
     reader = record({})
     reader["fields"] = [{"name": "who", "type": "string", "aliases": ["name"]}]
     assert resolved(record({"name": "string"}), reader, {"name": "x"}) == {"who": "x"}
@@ -87,8 +87,8 @@ def test_an_alias() -> None:
         (decimal(2), "bytes", b"\x7b", b"\x7b"),
     ],
 )
-def test_logical_types(writer: Any, reader: Any, sent: Any, got: Any) -> None:
-    """Seen without them on both sides."""
+def test_logical_types_are_converted(writer: Any, reader: Any, sent: Any, got: Any) -> None:
+    """Compared as plain values on both sides."""
 
     def plain(kind: Any) -> Any:
         if isinstance(kind, list):
@@ -100,8 +100,8 @@ def test_logical_types(writer: Any, reader: Any, sent: Any, got: Any) -> None:
     assert fastavro.schemaless_reader(BytesIO(data), record({"a": plain(reader)}), None) == {"a": got}
 
 
-def test_a_union_of_records_of_the_same_fields() -> None:
-    """The name says which it is, wherever it stands in the union."""
+def test_records_in_a_union_are_matched_by_name() -> None:
+    """The record's name decides, at any position in the union."""
     made, gone = record({"id": "int"}, "Made"), record({"id": "int"}, "Gone")
     writer, reader = record({"what": [made, gone]}), record({"what": ["null", gone, made], "by": "string"}, by="")
     found = [resolved(writer, reader, {"what": (f"shop.{name}", {"id": 7})})["what"] for name in ("Made", "Gone")]
@@ -118,12 +118,12 @@ def test_a_union_of_records_of_the_same_fields() -> None:
         (record({"a": decimal(2)}), record({"a": decimal(3)}), {"a": b"\x7b"}),
     ],
 )
-def test_what_has_no_value(writer: Any, reader: Any, value: Any) -> None:
+def test_unresolvable_value_is_an_error(writer: Any, reader: Any, value: Any) -> None:
     with pytest.raises(Exception, match=r".+"):
         Resolution(json.dumps(writer), json.dumps(reader))(avro(writer, value))
 
 
-def test_a_field_that_nobody_wants_is_cut_off() -> None:
+def test_field_missing_in_the_readers_schema_is_skipped() -> None:
     writer, reader = record({"a": "int", "b": "string"}), record({"a": "int"})
     make, whole = Resolution(json.dumps(writer), json.dumps(reader)), avro(writer, {"a": 7, "b": "xyz"})
     assert make(whole) == avro(reader, {"a": 7})
@@ -131,6 +131,6 @@ def test_a_field_that_nobody_wants_is_cut_off() -> None:
         make(whole[:-1])
 
 
-def test_a_writers_schema_that_is_none() -> None:
+def test_invalid_writer_schema_has_no_resolution() -> None:
     assert resolution('{"type": "strong"}', '"string"') is None
     assert resolution('"string"', '"bytes"') is not None

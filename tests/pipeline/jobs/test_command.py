@@ -1,4 +1,4 @@
-"""How the jobs' command lines begin and end."""
+"""Start and end of the jobs' commands: options, errors, signals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WAIT = 120  # seconds
 @command.cluster_options
 @command.spark_options
 def showing(**given: Any) -> None:
-    """Says what it was given."""
+    """Prints its options."""
     click.echo(repr(given))
 
 
@@ -51,8 +51,8 @@ def given(*words: str) -> dict[str, Any]:
     return dict(eval(done.output))
 
 
-def test_options_of_the_cluster(tmp_path: Path) -> None:
-    """One by one before the file, and the servers before both; under the names that `.options` takes."""
+def test_cluster_options_of_file_and_arguments(tmp_path: Path) -> None:
+    """--property overrides the file, --bootstrap-server both; names are those that `.options` accepts."""
     file = tmp_path / "client.properties"
     file.write_text("acks=1\nclient.id : x\\u0041\nbootstrap.servers=no:1\n")
     found = given("--command-config", str(file), "--property", "acks=all", "--property", "a=b=c")
@@ -62,12 +62,12 @@ def test_options_of_the_cluster(tmp_path: Path) -> None:
     assert found["conf"] == {}
 
 
-def test_options_of_spark() -> None:
+def test_master_and_conf_become_spark_settings() -> None:
     found = given("--master", "local[3]", "--conf", "spark.a=1", "--conf", "spark.b=")
     assert found["conf"] == {"spark.a": "1", "spark.b": "", "spark.master": "local[3]"}
 
 
-def test_wrong_options() -> None:
+def test_malformed_options_are_refused() -> None:
     for words in (["--property", "a"], ["--conf", "=x"]):
         done = CliRunner().invoke(showing, ["--bootstrap-server", "b:1", *words])
         assert (done.exit_code, "is not of the form KEY=VALUE" in done.output) == (2, True)
@@ -80,14 +80,14 @@ def test_wrong_options() -> None:
 
 
 def odradek(*words: str, without: str = "") -> subprocess.CompletedProcess[str]:
-    """`odradek` where the module `without` is not installed; what it runs in its place is the same there."""
+    """`odradek` where the module `without` is not installed; the same for the program that it executes."""
     code = f"import sys; sys.modules[{without!r}] = None; import odradek.broker.cli as cli; cli.main()"
     return subprocess.run(
         [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=WAIT, preexec_fn=die_with_parent
     )
 
 
-def test_help_wants_no_spark() -> None:
+def test_help_works_without_spark() -> None:
     for words in ([], ["--help"]):
         done = odradek("pipeline", *words, without="pyspark")
         assert re.findall(r"^  (\w+)  ", done.stdout + done.stderr, re.M) == ["archive", "audit", "restore", "stages"]
@@ -96,22 +96,22 @@ def test_help_wants_no_spark() -> None:
 
 @pytest.mark.parametrize("name", ["archive", "audit", "restore", "stages"])
 def test_each_job_is_a_program(name: str) -> None:
-    """By its path, as spark-submit runs it."""
+    """Executed by its path, as spark-submit does."""
     program = Path(command.__file__).parent / name / "__main__.py"
     done = subprocess.run([sys.executable, str(program), "--help"], capture_output=True, text=True, timeout=WAIT)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Usage: odradek pipeline {name} ")
 
 
-def test_without_spark_a_line_says_what_to_install() -> None:
+def test_missing_spark_is_reported_in_one_line() -> None:
     done = odradek("pipeline", "audit", "--audit-topic", "a", without="pyspark")
     assert (done.returncode, done.stderr) == (
         1, "odradek: pipeline: Spark is not installed: pip install 'odradek[spark]'\n",
     )  # fmt: skip
 
 
-def test_an_error_is_one_line() -> None:
-    """Of the job that was called, and before Spark starts."""
+def test_error_before_spark_starts_is_one_line() -> None:
+    """The line names the job."""
     server = f"127.0.0.1:{free_port()}"
     done = odradek("pipeline", "audit", "--bootstrap-server", server, "--archive", "a", "--last", "x")
     assert (done.returncode, done.stdout) == (1, "")
@@ -120,11 +120,11 @@ def test_an_error_is_one_line() -> None:
     assert odradek("pipeline", "nix").returncode == 2
 
 
-# -- causes
+# -- causes of errors
 
 
 @pytest.mark.parametrize("where", ["batch", "task", "plan"])
-def test_a_streams_own_cause_is_told(spark: SparkSession, tmp_path: Path, where: str) -> None:
+def test_cause_of_a_failed_stream_is_one_line(spark: SparkSession, tmp_path: Path, where: str) -> None:
     from pyspark.sql.functions import udf
 
     def fail(*_: Any) -> Any:
@@ -148,7 +148,7 @@ def _all(frame: Any, _number: int) -> None:
     frame.collect()
 
 
-def test_other_causes(spark: SparkSession) -> None:
+def test_causes_of_spark_and_java_errors(spark: SparkSession) -> None:
     with pytest.raises(Exception) as raised:
         spark.range(1).select("nix")
     assert cause(raised.value).startswith("[UNRESOLVED_COLUMN") and expected(raised.value)
@@ -161,11 +161,11 @@ def test_other_causes(spark: SparkSession) -> None:
     assert (cause(ValueError()), expected(ValueError())) == ("ValueError", False)
 
 
-# -- ends
+# -- failures and signals
 
 
 class Job:
-    """streaming_job.py in a process of its own."""
+    """streaming_job.py in its own process."""
 
     def __init__(self, what: str, folder: Path) -> None:
         self.folder = folder
@@ -188,7 +188,7 @@ class Job:
 
     @property
     def errors(self) -> list[str]:
-        """What it said; Java's own warning at its start is none of it."""
+        """Its stderr without Java's own warning at the start."""
         return [line for line in self._err.read_text().splitlines() if not line.startswith("WARNING: Using incubator")]
 
     def kill(self) -> None:
@@ -198,7 +198,7 @@ class Job:
 
 @pytest.fixture
 def job(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Job]]:
-    """`spark`: where that can be had."""
+    """Starts jobs. `spark` is requested only to skip where it is missing."""
     jobs: list[Job] = []
 
     def start(what: str) -> Job:
@@ -210,8 +210,8 @@ def job(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Job]]:
         one.kill()
 
 
-def test_streams_that_fail_and_are_stopped(job: Callable[[str], Job]) -> None:
-    """Within a batch or not: in order, and without Java's stack traces."""
+def test_failed_and_stopped_streams_end_without_stack_traces(job: Callable[[str], Job]) -> None:
+    """Stopped within a batch or between batches."""
     failing = job("fail")
     assert failing.wait() == 1
     assert failing.errors == ["odradek pipeline streaming: the disk is full"]
@@ -227,7 +227,7 @@ def test_streams_that_fail_and_are_stopped(job: Callable[[str], Job]) -> None:
 
 @contextmanager
 def without_spark(callback: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A job that has said `now` and goes on with `callback`, its output buffered as that of most programs is."""
+    """A job that has printed `now` and runs `callback`; its output is buffered, as usual for programs."""
     code = (
         "import click, os, signal, sys, time; from odradek.pipeline.jobs import command\n"
         f"def callback(): print('now', flush=True); {callback}; time.sleep(60)\n"
@@ -251,17 +251,17 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_before_spark_is_there(number: int, status: int) -> None:
+def test_signal_before_spark_starts_ends_the_job(number: int, status: int) -> None:
     with without_spark("pass") as process:
         process.send_signal(number)
         assert ended(process) == (status, b"")
 
 
-def test_a_signal_while_the_job_prints() -> None:
-    """Into a pipe that is full, so that its thread has the lock of stdout for ever."""
+def test_signal_ends_a_job_that_blocks_on_stdout() -> None:
+    """The pipe is full, so the job's thread holds the lock of stdout forever."""
     with without_spark("print('x' * 1_000_000, flush=True)") as process:
         assert process.stdout
-        wait_until(lambda: _unread(process.stdout) >= 65_536 - 8_192, WAIT, "a full pipe")
+        wait_until(lambda: _unread(process.stdout) >= 65_536 - 8_192, WAIT, "the pipe is full")
         process.terminate()
         assert ended(process) == (143, b"")
 
@@ -271,13 +271,13 @@ def _unread(pipe: Any) -> int:
     return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"1234"))[0]
 
 
-def test_a_signal_at_the_very_start() -> None:
-    """While the main thread still waits for the job's to begin."""
+def test_signal_at_the_start_ends_the_job() -> None:
+    """The main thread still waits for the start of the job's thread."""
     with without_spark("os.kill(os.getpid(), signal.SIGTERM)") as process:
         assert ended(process) == (143, b"")
 
 
-def test_a_mistake_of_the_program_is_told_with_its_place() -> None:
+def test_unexpected_error_has_a_traceback() -> None:
     code = (
         "import click; from odradek.pipeline.jobs import command\n"
         "command.main(click.Command('x', callback=lambda: 1 / 0))"
@@ -287,8 +287,8 @@ def test_a_mistake_of_the_program_is_told_with_its_place() -> None:
     assert "Traceback" in done.stderr and done.stderr.endswith("odradek pipeline x: division by zero\n")
 
 
-def test_the_ui_is_for_this_machine_alone(spark: SparkSession) -> None:
-    """The session is there already here; what Java would read at its start is what counts."""
+def test_local_master_binds_the_ui_to_localhost(spark: SparkSession) -> None:
+    """The session already exists, so the test checks the variable that Java would read at its start."""
     before = os.environ.pop("SPARK_LOCAL_IP", None)
     try:
         command.start("x", {"spark.master": "spark://elsewhere:7077"})

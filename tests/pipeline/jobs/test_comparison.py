@@ -1,4 +1,4 @@
-"""What is told of records that differ, without Spark."""
+"""Reports of differing records, without Spark."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ OF_READERS = {"kafka.fetch.max.bytes": "1000", "kafka.group.id": "g", "kafka.iso
 
 
 def told(broker: Any, topic: str) -> Report:
-    """Of one record that the log has not."""
+    """The report of one record that is missing in the log."""
     unused: Any = None
     comparison = Comparison(unused, unused, {"kafka.bootstrap.servers": broker.bootstrap, **OF_READERS}, topic)
     comparison._tell([(0, checksums.EXTRA, 1, 2, 2)])
     return comparison._found
 
 
-def test_differences_are_told_whatever_else_is_wrong(broker: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """With settings that only readers have, and without a cleanup policy."""
+def test_differences_are_reported_without_a_known_cleanup_policy(broker: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Also with settings that only consumers have."""
     compacted, other, gone = create_topic(broker, cleanup_policy="compact"), create_topic(broker), unique("gone")
     line = "partition 0: 1 records are in the archive but not in the log: offsets 2 to 2"
     assert told(broker, compacted) == Report([], [f"{compacted}: {line}, as expected of a compacted topic"])
@@ -38,8 +38,8 @@ def test_differences_are_told_whatever_else_is_wrong(broker: Any, caplog: pytest
     assert [record.getMessage() for record in caplog.records if f"{gone}: is it compacted? " in record.getMessage()]
 
 
-def test_the_kind_of_a_cause() -> None:
-    """Also where Spark has but its text."""
+def test_error_class_is_found_in_the_cause() -> None:
+    """Also if Spark only passes the text of a traceback on."""
     text = "Traceback\nodradek.pipeline.errors.DataLoss: t-0: offsets 0 to 1 are gone\n"
     assert caused_by(DataLoss("x"), DataLoss)
     assert caused_by(DataLoss("x"), PipelineError)

@@ -1,4 +1,4 @@
-"""A log as librdkafka's consumer reads it for `verify`: without Spark."""
+"""The librdkafka consumer that `verify` reads a log with, without Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..topics import NOW, WAIT
 
 pytestmark = pytest.mark.live
 
-SECONDS = 3  # of patience
+SECONDS = 3  # the timeout without progress
 
 
 def consumed(broker: Any, topic: str, start: int, end: int) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def consumed(broker: Any, topic: str, start: int, end: int) -> list[dict[str, An
     return [row for batch in step._read(step.pieces[0]) for row in batch.to_pylist()]
 
 
-def test_a_range(broker: Any) -> None:
+def test_range_is_consumed_with_all_fields(broker: Any) -> None:
     topic = create_topic(broker)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(20):
@@ -46,7 +46,7 @@ def test_a_range(broker: Any) -> None:
     assert int(found[0]["timestamp"].timestamp() * 1000) == NOW + 5
 
 
-def test_offsets_that_are_gone(broker: Any) -> None:
+def test_deleted_offsets_are_data_loss(broker: Any) -> None:
     topic = create_topic(broker, partitions=2)
     fill(broker, topic, 5)
     delete_before(broker, topic, 5)
@@ -54,8 +54,8 @@ def test_offsets_that_are_gone(broker: Any) -> None:
         consumed(broker, topic, 0, 10)
 
 
-def test_silence_is_no_end(broker: Any) -> None:
-    """Where offsets are due and nothing comes, for as long as there is patience."""
+def test_missing_offsets_are_an_error_after_the_timeout(broker: Any) -> None:
+    """No batch arrives although offsets are expected."""
     topic = create_topic(broker)
     fill(broker, topic, 20)
     assert len(consumed(broker, topic, 0, 60)) == 60
@@ -63,8 +63,8 @@ def test_silence_is_no_end(broker: Any) -> None:
         consumed(broker, topic, 0, 70)
 
 
-def test_header_names_that_are_no_text(broker: Any) -> None:
-    """Each attempt fails with a line; none ends the process."""
+def test_header_names_that_are_not_utf_8_are_an_error(broker: Any) -> None:
+    """Each attempt fails with one line; none ends the process."""
     topic = create_topic(broker)
     fill(broker, topic, 5)
     body = record(0, b"v", headers=[("??", b"h")]).replace(b"??", b"\xff\xfe")

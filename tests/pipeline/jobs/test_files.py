@@ -1,4 +1,4 @@
-"""Files of Hadoop's file systems: a local one, and one that is reached by Hadoop alone (its own `viewfs`)."""
+"""Files on Hadoop's file systems: the local one, and one that only Hadoop can reach (`viewfs`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.pipeline.jobs import files as jobs_files
 from odradek.pipeline.jobs.files import Files, make_once, rename_new
 
 from ...harness.process import free_port
-from ..room import changes_nothing_without_its_room
+from ..room import fenced_writer_changes_nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(params=["file", "viewfs"])
 def files(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Files:
-    """Of the folder `a b` in `tmp_path`."""
+    """Files in the folder `a b` of `tmp_path`."""
     if request.param == "file":
         return Files(spark, str(tmp_path / "a b"))
     table = f"t{uuid4().hex}"
@@ -48,14 +48,14 @@ def test_a_file_is_written_read_replaced_and_deleted(files: Files) -> None:
     assert not files.exists("x")
 
 
-def test_a_file_is_made_once(files: Files) -> None:
+def test_file_is_created_once(files: Files) -> None:
     assert files.create("x/lease", "mine")
     assert not files.create("x/lease", "yours")
     assert files.read("x/lease") == "mine"
 
 
 @pytest.mark.parametrize("make", [make_once, rename_new])
-def test_a_file_is_made_once_with_and_without_links(tmp_path: Path, make: Callable[[Path, Path], None]) -> None:
+def test_file_is_created_once_with_and_without_links(tmp_path: Path, make: Callable[[Path, Path], None]) -> None:
     new, there = tmp_path / "new", tmp_path / "there"
     new.write_text("new")
     make(new, there)
@@ -71,11 +71,11 @@ def _no_link(*_: object) -> None:
     raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
-@pytest.mark.parametrize("renames", [True, False], ids=["renames that replace nothing", "neither"])
-def test_a_file_system_without_links(
+@pytest.mark.parametrize("renames", [True, False], ids=["exclusive rename", "no exclusive rename"])
+def test_file_is_created_once_on_file_systems_without_links(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: bool
 ) -> None:
-    """Such as vfat, CIFS and many of FUSE."""
+    """Such as vfat, CIFS and many FUSE file systems."""
     monkeypatch.setattr(os, "link", _no_link)
     if not renames:
         monkeypatch.setattr(jobs_files, "_renamed_new", lambda *_: errno.EINVAL)
@@ -86,12 +86,12 @@ def test_a_file_system_without_links(
     assert [path.name for path in (tmp_path / "x").iterdir()] == ["lease"]
 
 
-def test_without_its_room_nothing_is_changed(files: Files) -> None:
-    """Whoever has removed it is sure of that."""
-    changes_nothing_without_its_room(files)
+def test_fenced_writer_changes_nothing(files: Files) -> None:
+    """The writer that removes the room relies on this."""
+    fenced_writer_changes_nothing(files)
 
 
-def test_of_many_who_make_a_file_one_did(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_of_many_concurrent_creates_succeeds(spark: SparkSession, tmp_path: Path) -> None:
     files = Files(spark, str(tmp_path))
     with ThreadPoolExecutor(8) as pool:
         for number in range(20):
@@ -100,8 +100,8 @@ def test_of_many_who_make_a_file_one_did(spark: SparkSession, tmp_path: Path) ->
             assert files.read(f"{number}") == str(made.index(True))
 
 
-def test_all_files_of_a_folder(files: Files) -> None:
-    """By their paths from the root, without those that are on their way."""
+def test_files_are_listed_recursively(files: Files) -> None:
+    """With paths relative to the root, without temporary files."""
     for path in ("x/topic=a/date=1/b c%20.parquet", "x/y", "z"):
         files.write(path, "12345")
     files.write("x/.hidden", "")
@@ -115,7 +115,7 @@ def test_all_files_of_a_folder(files: Files) -> None:
     assert files.list("z")[0].modified_ms > 1_600_000_000_000
 
 
-def test_a_file_is_renamed_into_a_folder_that_is_not_there(files: Files) -> None:
+def test_rename_creates_the_target_folder(files: Files) -> None:
     files.write("a/b", "1")
     files.rename("a/b", "c/d/e")
     assert (files.exists("a/b"), files.read("c/d/e")) == (False, "1")
@@ -123,7 +123,7 @@ def test_a_file_is_renamed_into_a_folder_that_is_not_there(files: Files) -> None
         files.rename("a/b", "c/d/f")
 
 
-def test_what_is_to_be_on_the_disk_must_be_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_sync_of_a_missing_file_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     files = Files(spark, str(tmp_path))
     files.write("a/b", "1")
     files.sync(["a/b"])
@@ -131,10 +131,8 @@ def test_what_is_to_be_on_the_disk_must_be_there(spark: SparkSession, tmp_path: 
         files.sync(["a/b", "a/c"])
 
 
-def test_names_of_new_folders_are_on_the_disk(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each once: else a power failure could take a whole folder with all that was flushed in it."""
+def test_new_folders_are_synced(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once; otherwise a power failure could lose a folder with its synced files."""
     flushed: list[str] = []
     flush = os.fsync
 
@@ -154,7 +152,7 @@ def test_names_of_new_folders_are_on_the_disk(
     assert flushed == ["new/topic=t/date=1"]
 
 
-def test_nothing_else_is_left_behind(files: Files, tmp_path: Path) -> None:
+def test_no_temporary_file_is_left(files: Files, tmp_path: Path) -> None:
     files.check_writable()
     files.write("x", "1")
     files.write("x", "2")
@@ -163,7 +161,7 @@ def test_nothing_else_is_left_behind(files: Files, tmp_path: Path) -> None:
     assert [name for name in left if not name.endswith(".crc")] == ["x"]
 
 
-def test_what_is_not_there_is_told_by_its_uri(files: Files) -> None:
+def test_error_of_a_missing_file_has_its_uri(files: Files) -> None:
     with pytest.raises(PipelineError, match=r"a b/nix: .*(does not exist|not found)"):
         files.read("nix")
     assert files.uri("x") == f"{files.root}/x"
@@ -185,7 +183,7 @@ def _file_in_the_way(folder: Path) -> str:
         (lambda _: "", r"^.*: Can not create a Path from an empty string$"),
     ],
 )
-def test_where_nothing_can_be_written_one_line_says_why(
+def test_unwritable_folder_is_a_one_line_error(
     spark: SparkSession, tmp_path: Path, root: Callable[[Path], str], line: str
 ) -> None:
     with pytest.raises(PipelineError, match=line):

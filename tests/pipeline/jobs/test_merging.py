@@ -1,4 +1,4 @@
-"""In which steps records of several partitions are restored by key: without Spark."""
+"""The steps of a restore by key from several partitions, without Spark."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from odradek.pipeline.jobs.restore import merging
 from odradek.pipeline.types import Range
 
 Times = dict[int, list[int | None]]
-"""By partition, of its offsets from 0 on; None where there is no record."""
+"""Timestamps by partition for the offsets from 0 on; None without a record."""
 Level = tuple[int, int, int]
 """Level, partition, offset."""
 
 
 def levels(times: Times) -> list[Level]:
-    """All records, in the order that they have by level."""
+    """All records in the order of their level, the highest timestamp so far in their partition."""
     found = []
     for index, row in times.items():
         latest = accumulate((-1 if time is None else time for time in row), max)
@@ -27,7 +27,7 @@ def levels(times: Times) -> list[Level]:
 
 
 def steps(times: Times, size: int) -> list[dict[int, Range]]:
-    """As Spark's aggregates would have them."""
+    """The steps that Spark's aggregates would lead to."""
     blocks: dict[tuple[int, int], list[int]] = {}
     for index, row in times.items():
         for at, time in enumerate(row):
@@ -50,7 +50,7 @@ TIMES = st.dictionaries(st.integers(0, 3), st.lists(TIME, min_size=1, max_size=2
 
 @given(TIMES, st.integers(1, 9))
 def test_steps_are_pieces_of_the_order_by_level(times: Times, size: int) -> None:
-    """Each record once, none in a later step than one of a higher level, no step of too many of a partition."""
+    """Each record once, no record in a later step than one of a higher level, steps within the size limit."""
     order = levels(times)
     gone = []
     for step in steps(times, size):
@@ -68,7 +68,7 @@ def test_steps_are_pieces_of_the_order_by_level(times: Times, size: int) -> None
         ({0: [9, 1, 1, 1, 1], 1: [5]}, 2, [{1: (0, 1)}, {0: (0, 2)}, {0: (2, 4)}, {0: (4, 5)}]),
     ],
 )
-def test_examples(times: Times, size: int, expected: list[dict[int, tuple[int, int]]]) -> None:
-    """All at once; the older half first; a time that was ahead once."""
+def test_steps_of_examples(times: Times, size: int, expected: list[dict[int, tuple[int, int]]]) -> None:
+    """All at once; the older half first; one timestamp ahead of the others."""
     found = [{index: (one.start, one.end) for index, one in step.items()} for step in steps(times, size)]
     assert found == expected

@@ -1,4 +1,4 @@
-"""How far a job is: for programs a line of JSON a batch, on a terminal bars; in Spark's UI names."""
+"""A job's progress: a JSON line for each batch, bars on a terminal, names in Spark's UI."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def stream(spark: SparkSession, broker: Any, topic: str, folder: Path, batch: Callable[..., None], **more: str) -> None:
-    """One batch of all that is in the topic."""
+    """Run one batch with all records of the topic."""
     kafka = {"kafka.bootstrap.servers": broker.bootstrap}
     rows = spark.readStream.format("odradek").options(subscribe=topic, startingOffsets="earliest", **kafka).load()
     with progress.shown(spark, [topic], kafka):
@@ -38,7 +38,7 @@ def stream(spark: SparkSession, broker: Any, topic: str, folder: Path, batch: Ca
 
 
 @pytest.mark.live
-def test_a_line_of_json_a_batch(
+def test_each_batch_prints_a_line_of_json(
     spark: SparkSession, broker: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     topic = create_topic(broker)
@@ -46,7 +46,7 @@ def test_a_line_of_json_a_batch(
 
     def batch(frame: Any, _number: int) -> None:
         frame.collect()
-        send(broker, topic, range(5))  # while it runs, and so behind it
+        send(broker, topic, range(5))  # during the batch, so they are its lag
 
     stream(spark, broker, topic, tmp_path, batch)
     (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines() if '"query"' in line]
@@ -56,15 +56,15 @@ def test_a_line_of_json_a_batch(
 
 
 @pytest.mark.live
-def test_nothing_is_told_afterwards(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+def test_listener_is_removed_at_the_end(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     before = len(spark.streams._jsqm.listListeners())
     with progress.shown(spark, []):
         assert len(spark.streams._jsqm.listListeners()) == before + 1
     assert len(spark.streams._jsqm.listListeners()) == before
 
 
-def test_a_batch_in_words_of_ours() -> None:
-    """Sources that are no topics too, and batches that took no time."""
+def test_spark_progress_is_converted() -> None:
+    """Also sources that are not topics, and batches without a duration."""
     sources = [
         {"endOffset": '{"t": {"0": 3}}'},
         {"endOffset": {"u": {"0": 4}}},
@@ -76,7 +76,7 @@ def test_a_batch_in_words_of_ours() -> None:
     }  # fmt: skip
 
 
-def test_the_lag_of_a_cluster_that_is_gone_is_not_told() -> None:
+def test_lag_of_an_unreachable_cluster_is_omitted() -> None:
     kafka = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "10"}
     assert progress._lag(kafka, {"t": {"0": 3}}) == {}
     assert progress._lag(kafka, {"rate": 7}) == {}
@@ -88,7 +88,7 @@ Run = Callable[[Callable[[], None]], str]
 
 
 class Terminal:
-    """A pseudo-terminal of 60 columns in the place of stderr."""
+    """A pseudo-terminal of 60 columns for stderr."""
 
     def __init__(self) -> None:
         self._master, slave = os.openpty()
@@ -106,7 +106,7 @@ class Terminal:
                 return
 
     def close(self) -> str:
-        """All that was written."""
+        """Close it; returns everything that was written."""
         self.err.close()
         self._reader.join()
         os.close(self._master)
@@ -115,7 +115,7 @@ class Terminal:
 
 @pytest.fixture
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run something with a terminal for stderr, where pytest's own would be; what it wrote there."""
+    """Run a function with a terminal as stderr instead of pytest's; returns its output there."""
 
     def run(function: Callable[[], None]) -> str:
         terminal = Terminal()
@@ -132,8 +132,8 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.mark.live
-def test_bars_on_a_terminal(spark: SparkSession, broker: Any, tmp_path: Path, on_terminal: Run) -> None:
-    """Tasks end one after the other: of two events within 100 ms Spark counts the second with the next one."""
+def test_terminal_shows_progress_bars(spark: SparkSession, broker: Any, tmp_path: Path, on_terminal: Run) -> None:
+    """Tasks end at different times, because Spark counts the second of two events within 100 ms with the next one."""
     topic = create_topic(broker)
     send(broker, topic, range(10))
 
@@ -149,19 +149,19 @@ def test_bars_on_a_terminal(spark: SparkSession, broker: Any, tmp_path: Path, on
     assert max(len(line) for line in text.replace("\x1b[J", "\n").replace("\x1b[1A", "\n").splitlines()) < 60
 
 
-def test_a_line_stands_for_each_query() -> None:
+def test_batches_are_formatted_as_a_line() -> None:
     facts = {"query": "t", "batch": 3, "rows": 12345, "seconds": 1.25, "rows_per_second": 9876, "offsets": {}}
     assert bars.line(facts) == "t: batch 3, 12,345 rows in 1.2 s, 9,876/s"
     assert bars.line(facts | {"lag": 1000}).endswith(", 1,000 behind")
     assert [bars.bar(0, 0), bars.bar(3, 3)] == ["", f"[{'#' * 30}] 3/3 tasks"]
 
 
-def test_the_end_of_a_job(capfd: pytest.CaptureFixture[str]) -> None:
+def test_end_of_a_job_prints_a_line_of_json(capfd: pytest.CaptureFixture[str]) -> None:
     progress.done("restore", rows=1000, rows_per_second=12.5, topic="t")
     assert json.loads(capfd.readouterr().err) == {"job": "restore", "rows": 1000, "rows_per_second": 12.5, "topic": "t"}
 
 
-def test_the_end_of_a_job_on_a_terminal(on_terminal: Run) -> None:
+def test_end_of_a_job_prints_text_on_a_terminal(on_terminal: Run) -> None:
     text = on_terminal(lambda: progress.done("restore", rows=1000, rows_per_second=12.5))
     assert text == "restore: 1,000 rows, 12.5 rows per second\r\n"
 
@@ -170,7 +170,7 @@ def test_the_end_of_a_job_on_a_terminal(on_terminal: Run) -> None:
 
 
 @pytest.mark.live
-def test_the_ui_names_what_is_started(spark: SparkSession) -> None:
+def test_spark_jobs_have_descriptions_in_the_ui(spark: SparkSession) -> None:
     with progress.described(spark, "archive: orders"):
         with progress.described(spark, "archive: inner"):
             spark.range(1).collect()
@@ -178,5 +178,5 @@ def test_the_ui_names_what_is_started(spark: SparkSession) -> None:
     spark.range(1).collect()
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    told = [jobs.apply(at).description() for at in range(3)]  # the last ones first
+    told = [jobs.apply(at).description() for at in range(3)]  # the newest first
     assert [one.get() if one.isDefined() else None for one in told] == [None, "archive: orders", "archive: inner"]

@@ -1,4 +1,4 @@
-"""What was archived comes back: each record once, with all its bytes, in its order, whatever dies."""
+"""Restore returns each archived record once, unchanged and in order, despite kills."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FORMATS = Formats({"": Format("string")}, {"": Format("json", "id BIGINT, name S
 
 
 class Record(NamedTuple):
-    """As a consumer sees it, without its offset."""
+    """A record as a consumer sees it, without its offset."""
 
     key: bytes | None
     value: bytes | None
@@ -49,11 +49,11 @@ class Record(NamedTuple):
 
 
 Log = dict[int, list[Record]]
-"""By partition, in order."""
+"""Records by partition, in order."""
 
 
 def produce(broker: Any, topic: str, numbers: range, partitions: int = 2) -> None:
-    """All that there may be: bytes that are no text, nulls, names of headers twice, times in no order."""
+    """All kinds of records: binary keys and values, nulls, duplicate header names, unordered timestamps."""
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     texts = (b"plain", b'{"id":1}', b'{"id": 1, "name":"\\xc3\\xa4"}', b"\xff\x00", b"", None)
     for number in numbers:
@@ -72,7 +72,7 @@ def produce(broker: Any, topic: str, numbers: range, partitions: int = 2) -> Non
 
 
 def read(broker: Any, topic: str) -> Log:
-    """All that is committed."""
+    """All committed records."""
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "isolation.level": "read_committed"}
     consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
     try:
@@ -99,7 +99,7 @@ def _take(message: Message, found: Log, left: set[int]) -> None:
 
 
 def kafka(broker: Any) -> dict[str, str]:
-    """As a file of settings that serves all clients."""
+    """Settings of a file that serves all clients."""
     return {f"kafka.{name}": "10000" for name in ("fetch.max.bytes", "group.id", "request.timeout.ms")} | {
         "kafka.bootstrap.servers": broker.bootstrap,
         "kafka.isolation.level": "read_committed",
@@ -115,7 +115,7 @@ class Made(NamedTuple):
     folder: Path
 
     def restore(self, prefix: str, **wish: Any) -> Log:
-        """What is in the target then."""
+        """Restore the topic; returns the records of the target."""
         files = Files(self.spark, str(self.folder))
         restore.run(self.spark, files, kafka(self.broker), RestorePlan((self.topic,), prefix, **wish))
         await_stable(self.broker, f"{prefix}{self.topic}")
@@ -135,8 +135,8 @@ def made(spark: SparkSession, broker: Any, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.live
-def test_all_comes_back(made: Made) -> None:
-    """In one step, and in many; again only when that is meant."""
+def test_restored_records_equal_the_archived_ones(made: Made) -> None:
+    """In one step and in many; a second restore adds records only with append."""
     log = read(made.broker, made.topic)
     assert sum(map(len, log.values())) == 60
     assert made.restore("one-") == log
@@ -147,15 +147,17 @@ def test_all_comes_back(made: Made) -> None:
 
 
 @pytest.mark.live
-def test_raw_comes_back_into_a_topic_of_more_partitions(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_records_are_restored_into_a_topic_with_more_partitions(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
     made = make(spark, broker, tmp_path, 20, Formats())
     topics.create({"bootstrap.servers": broker.bootstrap}, {f"wide-{made.topic}": 3}, {})
     assert made.restore("wide-") == {**read(broker, made.topic), 2: []}
 
 
 @pytest.mark.live
-def test_by_key(made: Made) -> None:
-    """Into fewer partitions or more; the order of a key's records in one partition stays."""
+def test_by_key_keeps_the_order_of_each_key(made: Made) -> None:
+    """With fewer partitions than the archived topic."""
     log = read(made.broker, made.topic)
     topics.create({"bootstrap.servers": made.broker.bootstrap}, {f"keys-{made.topic}": 1}, {})
     [found] = made.restore("keys-", by_key=True).values()
@@ -167,8 +169,10 @@ def test_by_key(made: Made) -> None:
 
 
 @pytest.mark.live
-def test_by_key_of_keys_that_moved(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """The topic got a second partition, and one key went there: its records come back in the order of their times."""
+def test_by_key_orders_keys_that_changed_partitions_by_timestamp(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
+    """The topic got a second partition, and one key moved there."""
     topic = create_topic(broker, partitions=2)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(40):
@@ -187,9 +191,11 @@ def test_by_key_of_keys_that_moved(spark: SparkSession, broker: Any, tmp_path: P
 
 
 @pytest.mark.live
-def test_records_that_few_topics_take(spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path) -> None:
-    """Of more than a mebibyte, and of next year; the topic that is made keeps the latest of each key, as that did."""
-    broker = fresh_broker(log_message_timestamp_after_max_ms=3_600_000)  # as Kafka 4 has it
+def test_created_target_accepts_large_and_future_records(
+    spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    """More than one MiB, and of next year; the created topic is compacted, as the archived one."""
+    broker = fresh_broker(log_message_timestamp_after_max_ms=3_600_000)  # the default of Kafka 4
     kept = {"cleanup.policy": "compact", "max.message.bytes": "5000000", "segment.ms": "77777777"}
     topic = unique("t")
     ever = {"message.timestamp.after.max.ms": str(2**63 - 1)}
@@ -207,7 +213,9 @@ def test_records_that_few_topics_take(spark: SparkSession, fresh_broker: Callabl
 
 
 @pytest.mark.live
-def test_a_record_that_fits_only_when_it_is_compressed(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_record_that_fits_only_compressed_is_restored_with_compression(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
     topic = create_topic(broker, max_message_bytes=2000)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "zstd"})
     producer.produce(topic, bytes(50_000), b"key", 0, timestamp=NOW)
@@ -222,7 +230,7 @@ def test_a_record_that_fits_only_when_it_is_compressed(spark: SparkSession, brok
 
 
 @pytest.mark.live
-def test_some_of_it(made: Made) -> None:
+def test_restore_is_limited_by_since_and_until(made: Made) -> None:
     since, until = NOW - 6_000_000, NOW - 2_000_000
     log = read(made.broker, made.topic)
     expected = {
@@ -233,7 +241,7 @@ def test_some_of_it(made: Made) -> None:
 
 
 @pytest.mark.live
-def test_what_is_refused(made: Made, tmp_path: Path) -> None:
+def test_invalid_restores_are_refused(made: Made, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=f"^{made.topic} has records: --append appends to them, --prefix"):
         made.restore("")
     with pytest.raises(PipelineError, match=f"^the archive has no topic other; it has {made.topic}$"):
@@ -246,7 +254,7 @@ def test_what_is_refused(made: Made, tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_a_damaged_archive(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_damaged_archive_is_refused_before_any_write(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     made = make(spark, broker, tmp_path, 10, Formats())
     next(tmp_path.glob("topic=*/**/*.parquet")).unlink()
     with pytest.raises(PipelineError, match=f"the archive .* is damaged: topic={made.topic}/.* is missing"):
@@ -270,19 +278,19 @@ def test_a_damaged_archive(spark: SparkSession, broker: Any, tmp_path: Path) -> 
         (["--property", "default.api.timeout.ms=300", "--property", "group.id=x"], "127.0.0.1:1"),
     ],
 )
-def test_said_before_spark_starts(words: list[str], said: str) -> None:
+def test_invalid_arguments_are_refused_before_spark_starts(words: list[str], said: str) -> None:
     done = CliRunner().invoke(restore.command, ["--from", "/a", "--bootstrap-server", "127.0.0.1:1", *words])
     assert isinstance(done.exception, PipelineError | OptionError)
     with pytest.raises(PipelineError, match=said):
         raise done.exception
 
 
-# -- what dies
+# -- kills
 
 
 @contextmanager
 def running(made: Made, prefix: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The command, as a process group of its own, which is killed at the end."""
+    """The command in its own process group, which is killed at the end."""
     command = [sys.executable, "-m", "odradek.pipeline", "restore", "--from", f"file:{made.folder}", "--prefix", prefix]
     command += ["--topics", made.topic, "--bootstrap-server", made.broker.bootstrap, "--master", "local[2]", *words]
     light = "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -296,20 +304,20 @@ def running(made: Made, prefix: str, *words: str) -> Iterator[subprocess.Popen[b
 
 
 def committed(broker: Any, topic: str) -> bool:
-    """Whether there is anything to read."""
+    """Whether the topic has a committed record."""
     with Brokers({"bootstrap.servers": broker.bootstrap}) as brokers:
         return brokers.offsets([(topic, 0)], LATEST, committed=True)[topic, 0] > 0
 
 
 @pytest.mark.live
-def test_a_driver_that_is_killed(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """In the middle; and the archive has got more, and other files, when it is started again."""
+def test_killed_restore_continues_with_its_plan(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Before the second start, the archive gets more records and other files."""
     made = make(spark, broker, tmp_path / "archive", 120)
     log = read(broker, made.topic)
     target = f"killed-{made.topic}"
     topics.create({"bootstrap.servers": broker.bootstrap}, {target: 2}, {})
     with running(made, "killed-", "--step", "10"):
-        wait_until(partial(committed, broker, target), 200, "some are restored")
+        wait_until(partial(committed, broker, target), 200, "some records are restored")
     assert len(read(broker, target)[0]) < len(log[0])
     produce(broker, made.topic, range(120, 130))
     archive(spark, made.folder, Job(source(broker, made.topic), Columns(FORMATS)))

@@ -1,4 +1,4 @@
-"""What a restore notes before its first step, and finds when it is started again: without Spark."""
+"""The plan that a restore stores before its first step and reads after a restart, without Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def client(broker: Any) -> dict[str, str]:
 
 
 def prepared(brokers: Brokers, broker: Any, topic: str, ends: list[int], **wish: Any) -> Plan:
-    """Of an archive that goes up to these offsets."""
+    """The plan for an archive that ends at these offsets."""
     state = State(offsets={(topic, index): end for index, end in enumerate(ends)})
     return restoring.prepare(brokers, client(broker), "file:/archive", state, RestorePlan(**wish), topic)
 
@@ -46,8 +46,8 @@ def widened(brokers: Brokers, broker: Any, topic: str, partitions: int) -> None:
 
 
 @pytest.mark.parametrize("by_key", [False, True])
-def test_it_goes_on_as_it_began(brokers: Brokers, broker: Any, by_key: bool) -> None:
-    """Whatever the archive has got since then, and though the target has records now and more partitions."""
+def test_restarted_restore_keeps_its_plan(brokers: Brokers, broker: Any, by_key: bool) -> None:
+    """Even if the archive has grown, and the target has records and more partitions."""
     topic = unique("t")
     topics.create(client(broker), {topic: 2 if by_key else 4}, {})
     begun = prepared(brokers, broker, topic, [10, 20, 30, 40], by_key=by_key)
@@ -60,7 +60,7 @@ def test_it_goes_on_as_it_began(brokers: Brokers, broker: Any, by_key: bool) -> 
 
 
 class Dying(Brokers):
-    """After its first commit."""
+    """Dies after its first commit."""
 
     _left = 1
 
@@ -71,7 +71,7 @@ class Dying(Brokers):
         super().commit(group, offsets)
 
 
-def test_what_was_half_noted_is_noted_again(brokers: Brokers, broker: Any) -> None:
+def test_incomplete_plan_is_stored_again(brokers: Brokers, broker: Any) -> None:
     topic = unique("t")
     topics.create(client(broker), {topic: 1}, {})
     with Dying(client(broker)) as dying, pytest.raises(KeyboardInterrupt):
@@ -79,6 +79,6 @@ def test_what_was_half_noted_is_noted_again(brokers: Brokers, broker: Any) -> No
     assert prepared(brokers, broker, topic, [11, 21], by_key=True).ends == {0: 11, 1: 21}
 
 
-def test_an_archive_of_nothing_is_not_restored() -> None:
+def test_archive_without_topics_is_not_restored() -> None:
     with pytest.raises(PipelineError, match="the archive has no topics"):
         RestorePlan().chosen(State(0))

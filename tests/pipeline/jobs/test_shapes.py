@@ -1,4 +1,4 @@
-"""Whatever the bytes: shaped, written to Parquet, read and unshaped they are the same; and what fits is decoded."""
+"""Any bytes survive shaping, Parquet and unshaping unchanged; matching values are decoded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ORDER = {
 
 
 def plain(schema: Any) -> Any:
-    """Without logical types: any number may be sent where one is."""
+    """The schema without logical types, which allow any number."""
     if isinstance(schema, list):
         return [plain(each) for each in schema]
     if isinstance(schema, dict):
@@ -91,15 +91,15 @@ prefixed = values.map(lambda value: value and b"\0\0\0\0\7" + value)
 @pytest.mark.parametrize("kind", ["avro", "avro-confluent"])
 @settings(max_examples=150)
 @given(data=st.data())
-def test_avro_comes_back(kind: str, data: Any) -> None:
-    """Whatever it is: nothing, noise, a message, one cut off or going on."""
+def test_decoded_avro_encodes_to_the_same_bytes(kind: str, data: Any) -> None:
+    """For nulls, noise, valid, truncated and extended messages."""
     column = pa.array(data.draw(st.lists(values | prefixed, max_size=20)), pa.binary())
     form = Format(kind, json.dumps(ORDER))
     shaped = Decoding("value", form).converted({"value": column})
     assert Encoding("value", form).converted(shaped)["value"].equals(column)
 
 
-def test_what_avro_becomes() -> None:
+def test_avro_values_are_decoded() -> None:
     codec = Codec(json.dumps(ORDER))
     order = {"id": 7, "state": "NEW", "before": "PAID", "at": 86_400_001, "on": 1, "sum": b"\xff\x38", "what": "x"}
     order |= {"more": {"k": 1.5, "l": None}, "hash": b"ab", "clock": 5, "who": "me"}
@@ -130,25 +130,25 @@ def test_what_avro_becomes() -> None:
         ),
     ],
 )
-def test_schemas_that_will_not_do(schema: str, words: str, tmp_path: Path) -> None:
+def test_unusable_avro_schemas_are_refused(schema: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "s.avsc").write_text(schema)
     with pytest.raises(OptionError, match=f"--value-format avro:.*s.avsc: .*{words}"):
         parse("--value-format", [f"avro:{tmp_path}/s.avsc"])
 
 
-def test_a_value_that_the_schema_cannot_say() -> None:
-    """Of a file that somebody changed."""
+def test_value_that_does_not_match_its_avro_schema_is_an_error() -> None:
+    """From an archive file that was changed."""
     form = Format("avro", '{"type": "enum", "name": "e", "symbols": ["A"]}')
     changed = {"key": pa.array(["B"]), "key_raw": pa.array([None], pa.binary())}
     with pytest.raises(PipelineError, match="a key of the archive does not match its Avro schema"):
         Encoding("key", form).converted(changed)
 
 
-# -- what is asked for
+# -- options
 
 
 def asked(*words: str) -> Any:
-    """The formats of a command line, or what is said of it."""
+    """The formats of a command line, or its error output."""
     found: list[Formats] = []
 
     @click.command()
@@ -162,7 +162,7 @@ def asked(*words: str) -> Any:
     return found[0] if found else result.output
 
 
-def test_formats_by_topic(tmp_path: Path) -> None:
+def test_formats_are_chosen_by_topic(tmp_path: Path) -> None:
     types = tmp_path / "types.ddl"
     types.write_text("a INT\n")
     formats = asked("--value-format", "string", "--value-format", f"orders=json:{types}", "--key-format", "a.b=string")
@@ -186,14 +186,14 @@ def test_formats_by_topic(tmp_path: Path) -> None:
         (["--key-format", "t=raw", "--key-format", "t=raw"], "--key-format is given twice for t"),
     ],
 )
-def test_formats_that_are_none(words: list[str], said: str) -> None:
+def test_invalid_formats_are_refused(words: list[str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         asked(*words)
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("types", ["a NOTHING", "INT", '{"type": "struct"}', "{"])
-def test_types_that_are_none(spark: SparkSession, types: str) -> None:
+def test_invalid_json_types_are_refused(spark: SparkSession, types: str) -> None:
     with pytest.raises(OptionError, match=r"json: .*(invalid types|the type must be a struct)") as caught:
         shapes.check(Formats({}, {"": Format("json", types)}))
     assert "\n" not in str(caught.value)
@@ -203,26 +203,26 @@ def test_types_that_are_none(spark: SparkSession, types: str) -> None:
 
 
 def frame(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
-    """Records, as a source gives them."""
+    """Records as the source returns them."""
     rows = [(value, value, at) for at, value in enumerate(values)]
     return spark.createDataFrame(rows, "key binary, value binary, offset bigint")
 
 
 def kept(df: DataFrame, folder: Path) -> DataFrame:
-    """As it comes out of Parquet."""
+    """The frame after a round trip through Parquet."""
     df.write.parquet(str(folder))
     return df.sparkSession.read.parquet(str(folder))
 
 
 def cells(df: DataFrame, *names: str) -> list[list[Any]]:
-    """Columns, or expressions, as lists in the order of offsets."""
+    """Columns or expressions as lists, in the order of offsets."""
     rows = df.orderBy("offset").selectExpr(*names).collect()
     columns = zip(*rows, strict=True)
     return [[bytes(each) if isinstance(each, bytearray) else each for each in column] for column in columns]
 
 
-def comes_back(df: DataFrame, shape: Shape, folder: Path) -> DataFrame:
-    """What the archive of `df` has; the way back is checked."""
+def round_trip(df: DataFrame, shape: Shape, folder: Path) -> DataFrame:
+    """The archived form of `df`; asserts that it unshapes to the same bytes."""
     archived = kept(shapes.shape(df, shape), folder)
     assert shapes.of(archived) == shape
     back = shapes.unshape(archived)
@@ -258,14 +258,16 @@ jsons = st.builds(
 @pytest.mark.live
 @settings(max_examples=3, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_text_comes_back(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+def test_decoded_text_and_json_round_trip(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data: Any
+) -> None:
     values = data.draw(st.lists(st.none() | st.binary(max_size=8) | texts.map(str.encode) | jsons, min_size=150))
     form = data.draw(st.sampled_from([Format("json", TYPES), Format("json", "MAP<STRING, STRING>")]))
-    comes_back(frame(spark, values), Shape(Format("string"), form), tmp_path_factory.mktemp("text") / "table")
+    round_trip(frame(spark, values), Shape(Format("string"), form), tmp_path_factory.mktemp("text") / "table")
 
 
 @pytest.mark.live
-def test_what_text_becomes(spark: SparkSession, tmp_path: Path) -> None:
+def test_text_and_json_values_are_decoded(spark: SparkSession, tmp_path: Path) -> None:
     exact = b'{"id":1,"name":"\xc3\xa4","tags":["x",null],"more":{"k":2},"a.b":true,"at":"2026-11-23T01:00:00.000Z"}'
     values = [
         exact,
@@ -277,7 +279,7 @@ def test_what_text_becomes(spark: SparkSession, tmp_path: Path) -> None:
         b"",
         None,
     ]
-    archived = comes_back(frame(spark, values), Shape(Format("string"), Format("json", TYPES)), tmp_path / "table")
+    archived = round_trip(frame(spark, values), Shape(Format("string"), Format("json", TYPES)), tmp_path / "table")
     key, key_raw, value_raw, ids, at = cells(
         archived, "key", "key_raw", "value_raw", "value.id", "value.at = timestamp '2026-11-23 01:00'"
     )
@@ -289,15 +291,15 @@ def test_what_text_becomes(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_avro_in_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """All its types through Parquet, and what is no Avro beside them."""
+def test_avro_round_trips_through_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """All types through Parquet, next to values that are not Avro."""
     order = {"id": 7, "state": "NEW", "before": None, "at": 5, "on": -9, "sum": b"\x01", "what": [1.5], "clock": 5}
     order |= {"more": {"k": 1.5, "l": None, "": float("nan")}, "hash": b"ab", "who": "me"}
     good = [avro(plain(ORDER), {**order, "id": at, "what": what}) for at, what in enumerate([None, 4, "x", [0.5]])]
     for kind, prefix in (("avro", b""), ("avro-confluent", b"\0\0\0\1\2")):
         values = [*(prefix + each for each in good), good[0] + b"?", b"\0", b"", None]
         form = Format(kind, json.dumps(ORDER))
-        archived = comes_back(frame(spark, values), Shape(form, form), tmp_path / kind)
+        archived = round_trip(frame(spark, values), Shape(form, form), tmp_path / kind)
         ids, raw, floats = cells(archived, "value.id", "value_raw", "value.what.member2")
         assert ids == [0, 1, 2, 3, *ids[4:5], None, None, None]
         assert raw == [None] * 4 + values[4:]
@@ -306,6 +308,6 @@ def test_avro_in_spark(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_raw_is_as_it_was(spark: SparkSession) -> None:
+def test_raw_columns_are_unchanged(spark: SparkSession) -> None:
     df = frame(spark, [b"x", None])
     assert shapes.shape(df, Shape()).columns == shapes.unshape(df).columns == ["key", "value", "offset"]

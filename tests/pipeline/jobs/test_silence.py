@@ -1,5 +1,5 @@
-"""A leader that sends nothing more, and says that all is well, is no end of a log: not for a job that reads as the
-source does. What `verify` reads by is in test_consuming.
+"""Empty fetch responses without an error are not the end of a log for jobs that read through the source. For the
+consumer of `verify` see test_consuming.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 BATCHES, SIZE = 20, 3
 ALL = [(0, offset) for offset in range(BATCHES * SIZE)]
-SILENT = 30  # the first offset that is not sent
+SILENT = 30  # the first offset that the leader does not send
 
 pytestmark = pytest.mark.live
 
 
 def nowhere(_: Any, true: Any) -> Any:
-    """So that no task looks for the leader's files on this machine."""
+    """Return no log directories, so that no task reads the leader's files on this machine."""
     true.results = []
     return true
 
 
 @contextmanager
 def silent(broker: Any) -> Iterator[StandIn]:
-    """The leader; AssertionError where a job has read past it, by another way."""
+    """A silent leader; AssertionError if no fetch has reached the silent offsets."""
     with StandIn(broker.bootstrap, {FETCH: silent_from(SILENT), LOG_DIRS: nowhere}) as stand_in:
         yield stand_in
         fetches = [asked.topics[0].partitions[0] for _, asked in stand_in.asked if asked.API_KEY == FETCH]
@@ -55,8 +55,8 @@ def expected(topic: str) -> str:
 
 
 @pytest.mark.parametrize("formats", [Formats(), Formats(values={"": Format("string")})], ids=["by tasks", "by Spark"])
-def test_the_archive(spark: SparkSession, broker: Any, tmp_path: Path, formats: Formats) -> None:
-    """Nothing of the batch is archived; all of it is when the leader sends it after all."""
+def test_archive_stops_at_missing_offsets(spark: SparkSession, broker: Any, tmp_path: Path, formats: Formats) -> None:
+    """The job archives nothing of the batch, and everything when the leader sends the records later."""
     topic = create_topic(broker)
     fill(broker, topic, BATCHES, SIZE)
     with silent(broker) as stand_in:
@@ -69,8 +69,8 @@ def test_the_archive(spark: SparkSession, broker: Any, tmp_path: Path, formats: 
     assert_whole(spark, tmp_path, topic, ALL)
 
 
-def test_the_audit(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """It does not count what is there as all that there is."""
+def test_audit_stops_at_missing_offsets(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The audit does not count the partial log as complete."""
     topic = create_topic(broker)
     fill(broker, topic, BATCHES, SIZE)
     archive(spark, tmp_path, Job(source(broker, topic)))

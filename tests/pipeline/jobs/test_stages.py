@@ -1,4 +1,4 @@
-"""The whole job: raw -> cleaned -> unique -> priced -> hourly, against a direct computation."""
+"""The whole job: raw -> cleaned -> unique -> priced -> hourly, compared with a direct computation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..topics import WAIT, transaction
 from ..written import committed
 from . import orders
 from .shop import Shop
-from .stages import as_the_job_has_it, pipeline, stage
+from .stages import job_settings, pipeline, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,15 +37,15 @@ def run(file: Path, *words: str) -> Result:
 
 @pytest.fixture
 def shop(broker: Any, spark: SparkSession, tmp_path: Path) -> Iterator[Shop]:
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         yield Shop(broker, tmp_path)
 
 
-def test_once_and_once_more(shop: Shop) -> None:
-    """The second time with doubles of the first time, and with late ones."""
+def test_two_runs_equal_the_direct_computation(shop: Shop) -> None:
+    """The second run has duplicates of the first, and late records."""
     first = orders.made(seed=1, count=300)
     late = orders.made(seed=2, count=40, first=1000, hours=1.5)  # later than `unique` waits
-    slow = orders.made(seed=3, count=40, first=2000, hours=3.5)  # than `hourly` does
+    slow = orders.made(seed=3, count=40, first=2000, hours=3.5)  # later than `hourly` waits
     second = [*first[-60:], *late, *slow, *orders.made(seed=4, count=120, first=3000, hours=5.2)]
     done = []
     for values in (first, second):
@@ -57,8 +57,8 @@ def test_once_and_once_more(shop: Shop) -> None:
     shop.check(*done)
 
 
-def test_a_table_is_read_anew_for_each_batch(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """As continuous queries have it."""
+def test_enriching_table_is_read_for_each_batch(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """In a continuous query."""
     source, people, to = create_topic(broker), create_topic(broker), create_topic(broker)
     enrich = {"with": people, "on": "id", "as": "person", "parse": {"format": "string"}}
     file = pipeline(
@@ -66,7 +66,7 @@ def test_a_table_is_read_anew_for_each_batch(spark: SparkSession, broker: Any, t
         kafka={"bootstrap.servers": broker.bootstrap},
         checkpoint=str(tmp_path),
     )
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         known, mistakes = analysed(spark, file)
         assert not mistakes
         query = Streams(spark, file, known).start(file.stages[0], processingTime="0 seconds")
@@ -84,7 +84,7 @@ def test_a_table_is_read_anew_for_each_batch(spark: SparkSession, broker: Any, t
 # -- before any query
 
 
-def test_mistakes_are_told_before_spark_starts(tmp_path: Path) -> None:
+def test_errors_in_the_file_are_reported_before_spark_starts(tmp_path: Path) -> None:
     file = tmp_path / "stages.toml"
     file.write_text("checkpont = 3")
     result = CliRunner().invoke(command, [str(file)])
@@ -93,8 +93,8 @@ def test_mistakes_are_told_before_spark_starts(tmp_path: Path) -> None:
     assert len(result.stderr.splitlines()) == 3
 
 
-def test_the_file_alone(shop: Shop) -> None:
-    """No topic is looked at."""
+def test_check_needs_no_broker(shop: Shop) -> None:
+    """--check requests no topic."""
     shop.file.write_text(shop.file.read_text().replace(shop.broker.bootstrap, "localhost:1"))
     result = run(shop.file, "--check")
     assert (result.exit_code, result.stdout) == (0, f"{shop.file}: 4 stages, no errors\n")
@@ -104,8 +104,8 @@ def test_the_file_alone(shop: Shop) -> None:
     assert "stage cleaned: validate.it has an amount: A column, variable, or function parameter" in result.stderr
 
 
-def test_unknown_topics() -> None:
-    """Those that are written are made, if the file says with how many partitions."""
+def test_unknown_topics_are_reported() -> None:
+    """A missing target topic is created if the file has its number of partitions."""
     enrich = {"with": "peple", "on": "id", "as": "person", "parse": {"format": "string"}}
     one = stage(json="id BIGINT", from_="ordrs", enrich=enrich)
     two = stage(name="two", from_="out", to="end", partitions=3)
@@ -119,7 +119,7 @@ def test_unknown_topics() -> None:
     ]
 
 
-def test_topics_are_made(broker: Any) -> None:
+def test_missing_topics_are_created(broker: Any) -> None:
     there, new = create_topic(broker, partitions=2), unique("made")
     kafka = {"bootstrap.servers": broker.bootstrap}
     topics.create(kafka, {new: 3, there: 5}, {}, may_exist=True)
@@ -127,8 +127,8 @@ def test_topics_are_made(broker: Any) -> None:
         assert {there: 2, new: 3}.items() <= brokers.topics().items()
 
 
-def test_what_is_undecided_is_waited_for(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as a writer that ends by itself may take."""
+def test_open_transactions_are_awaited(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as long as a producer may take to end its transaction."""
     topic, kafka, passed = create_topic(broker), {"bootstrap.servers": broker.bootstrap}, list[float]()
     clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=lambda s: passed.append(s) or time.sleep(s))
     monkeypatch.setattr(cluster, "time", clock)

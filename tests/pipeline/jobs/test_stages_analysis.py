@@ -1,4 +1,4 @@
-"""What Spark has against a file is told in a line each, before any query runs."""
+"""Spark's errors in a file of stages are reported in one line each, before any query runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from odradek.pipeline.jobs.stages.analysis.analysis import analysed
 
-from .stages import as_the_job_has_it, pipeline, stage
+from .stages import job_settings, pipeline, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ WINDOW = {"window": "1 hour", "values": {"n": "count(*)"}}
 
 @pytest.fixture(autouse=True)
 def settings(spark: SparkSession) -> Iterator[None]:
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         yield
 
 
@@ -30,7 +30,7 @@ def mistakes(spark: SparkSession, *stages: dict[str, Any]) -> list[str]:
     return analysed(spark, pipeline(*stages))[1]
 
 
-def test_columns_from_stage_to_stage(spark: SparkSession) -> None:
+def test_columns_are_passed_from_stage_to_stage(spark: SparkSession) -> None:
     first = stage(json="id BIGINT, name STRING", normalise={"at": "record.timestamp"}, enrich=ENRICH)
     windows = {**WINDOW, "by": {"who": "person.name"}}
     then = stage(name="two", from_="out", to="end", watermark="1 minute", aggregate=windows)
@@ -90,15 +90,15 @@ def test_columns_from_stage_to_stage(spark: SparkSession) -> None:
         ),
     ],
 )
-def test_a_mistake(spark: SparkSession, given: dict[str, Any], expected: str) -> None:
+def test_invalid_stage_is_reported_in_one_line(spark: SparkSession, given: dict[str, Any], expected: str) -> None:
     found = mistakes(spark, stage(**{"json": "id BIGINT, name STRING", **given}))
     assert len(found) == 1, found
     assert found[0].startswith(f"stage one: {expected}"), found
     assert "\n" not in found[0]
 
 
-def test_all_of_a_step_at_once(spark: SparkSession) -> None:
-    """And of other stages, but not of one whose columns are not known."""
+def test_all_errors_of_a_step_are_reported_at_once(spark: SparkSession) -> None:
+    """Errors of other stages are included, except for stages whose columns are unknown."""
     rules = {"validate": {"a": "x > 1", "b": "id"}, "normalise": {"c": "y"}}
     wrong = stage(json="id BIGINT", **rules)
     unknown = stage(name="two", from_="out", to="end", key="x")

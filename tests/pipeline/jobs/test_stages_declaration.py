@@ -1,4 +1,4 @@
-"""A file of stages, read and checked without Spark."""
+"""Parsing and checking a file of stages, without Spark."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def mistakes(text: str, folder: Path = Path()) -> list[str]:
     return list(caught.value.lines)
 
 
-def test_all_that_can_be_said(tmp_path: Path) -> None:
+def test_all_settings_are_parsed(tmp_path: Path) -> None:
     file = tmp_path / "stages.toml"
     file.write_text(HOURLY.join([HEAD, CLEANED]) + EVERYTHING)
     found = load(file)
@@ -188,15 +188,15 @@ values = { orders = "count(*)" }
         (HEAD + CLEANED.replace("schema", "schema_file"), ["cannot read id BIGINT: No such file"]),
     ],
 )
-def test_a_mistake(text: str, expected: list[str]) -> None:
-    """Each is told in a line of its own."""
+def test_invalid_file_is_reported_in_one_line_for_each_error(text: str, expected: list[str]) -> None:
+    """Each error has its own line."""
     found = mistakes(text)
     for words in expected:
         assert any(words in line for line in found), (words, found)
     assert all("\n" not in line for line in found)
 
 
-def test_all_mistakes_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     text = HEAD.replace("checkpoint", "chekpoint") + CLEANED.replace("to =", "too =") + HOURLY.replace('"1 hour"', '""')
     assert mistakes(text) == [
         "stage cleaned: too: unknown key; did you mean to?",
@@ -206,8 +206,8 @@ def test_all_mistakes_at_once() -> None:
     ]
 
 
-def test_characters_that_are_blank() -> None:
-    """A tabulator, and no quotes at all."""
+def test_csv_with_tabs_and_without_quotes() -> None:
+    """A tab as separator, and an empty quote."""
     text = HEAD + CLEANED.replace(PARSE, CSV) + 'separator = "\\t"\nquote = ""'
     [stage] = declared(tomllib.loads(text), Path()).stages
     assert stage.parse
@@ -215,14 +215,14 @@ def test_characters_that_are_blank() -> None:
 
 
 def again(of: str, to: str) -> str:
-    """A stage that reads the dead letters of another."""
+    """A stage that reads the dead letters of another stage."""
     return (
         CLEANED.replace('"cleaned"', '"again"', 1).replace('"raw"', f'"{of}"').replace('to = "cleaned"', f'to = "{to}"')
     )
 
 
-def test_dead_letters_are_read_when_they_are_written() -> None:
-    """So their stage comes first; and how they are to be read must be said."""
+def test_reader_of_dead_letters_runs_after_their_writer() -> None:
+    """The reader must also declare their format."""
     text = (
         HEAD.replace('"dead"', '"else"')
         + again("dead", "saved")
@@ -232,19 +232,19 @@ def test_dead_letters_are_read_when_they_are_written() -> None:
     assert mistakes(text.replace(PARSE, "", 1)) == ["stage again: parse: is missing: the format of the values of dead"]
 
 
-def test_bad_records_in_a_circle() -> None:
+def test_cycle_through_dead_letters_is_refused() -> None:
     text = HEAD + CLEANED + again("dead", "raw").replace("to =", 'dead_letters = "worse"\nto =')
     assert mistakes(text) == ["stage cleaned: from: the stages cleaned -> again -> cleaned form a cycle"]
 
 
-def test_a_circle() -> None:
+def test_cycle_of_stages_is_refused() -> None:
     there = CLEANED.replace('"raw"', '"hourly"')
     assert mistakes(HEAD + there + HOURLY) == [
         "stage cleaned: from: the stages cleaned -> hourly -> cleaned form a cycle"
     ]
 
 
-def test_a_file_that_is_none(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     for text, words in ((b"a = ", "Invalid value"), (b"\xff", "can't decode"), (None, "cannot read")):
         file = tmp_path / "stages.toml"
         file.unlink(missing_ok=True)
@@ -272,7 +272,7 @@ SCHEMA = {
 }
 
 
-def test_json_schema(tmp_path: Path) -> None:
+def test_json_schema_becomes_ddl(tmp_path: Path) -> None:
     expected = (
         "`id` BIGINT, `a ``name``` STRING, `at` TIMESTAMP, `day` DATE, `prices` ARRAY<DOUBLE>, "
         "`where` STRUCT<`x`: BOOLEAN>, `tags` MAP<STRING, STRING>"
@@ -298,6 +298,6 @@ def test_json_schema(tmp_path: Path) -> None:
         ({"type": "object", "properties": {"a": {"type": "array", "items": {}}}}, r"a\[\]: there must be one type"),
     ],
 )
-def test_json_schemas_that_spark_has_no_types_for(schema: Any, words: str) -> None:
+def test_json_schemas_without_spark_types_are_refused(schema: Any, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         ddl(schema)

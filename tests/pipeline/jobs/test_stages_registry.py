@@ -1,4 +1,4 @@
-"""Stages that read and write Avro of a schema registry."""
+"""Stages that read and write Avro with a schema registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ...harness.process import free_port
 from ...harness.registry import Door, SchemaRegistry
 from ..written import Written, written
 from .avros import FIRST, NARROWER, WIDER, message, send
-from .stages import as_the_job_has_it, pipeline, stage
+from .stages import job_settings, pipeline, stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ to = "{stem}.shown"
 
 @pytest.fixture(autouse=True)
 def settings(spark: SparkSession) -> Iterator[None]:
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         yield
 
 
@@ -75,7 +75,7 @@ def records(broker: Any, topic: str) -> list[Written]:
 
 
 def decoded(registry: SchemaRegistry, value: bytes | None) -> Any:
-    """As any other client has it: by the schema that the registry has for the id in the value."""
+    """The value as any other client decodes it: by the registry's schema for its id."""
     assert value is not None and value[0] == 0
     schema = registry.call("GET", f"/schemas/ids/{int.from_bytes(value[1:5], 'big')}")["schema"]
     source = BytesIO(value[5:])
@@ -84,8 +84,8 @@ def decoded(registry: SchemaRegistry, value: bytes | None) -> Any:
     return found
 
 
-def test_from_avro_to_avro_to_json(broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
-    """Columns are the latest schema's; what cannot be read is a dead letter that says why."""
+def test_stages_convert_avro_to_avro_and_json(broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
+    """Columns are those of the latest schema; unreadable values become dead letters with the reason."""
     topic, stem = create_topic(broker, "orders"), unique("stages")
     ids = [registry.register(f"{topic}-value", schema) for schema in (FIRST, NARROWER, WIDER)]
     registry.call("PUT", f"/config/{stem}.cleaned-value", {"compatibility": "BACKWARD"})
@@ -127,8 +127,8 @@ def test_from_avro_to_avro_to_json(broker: Any, registry: SchemaRegistry, tmp_pa
     assert "Word1" not in refused.output
 
 
-def test_all_mistakes_at_once(broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
-    """--check asks the registry, too: only that knows the columns."""
+def test_all_errors_are_reported_at_once(broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
+    """--check also queries the registry, because only the registry has the columns."""
     topic = unique("orders")
     registry.register(f"{topic}-value", FIRST)
     url, none = registry.url, f"http://127.0.0.1:{free_port()}"
@@ -164,7 +164,7 @@ def test_all_mistakes_at_once(broker: Any, registry: SchemaRegistry, tmp_path: P
 
 
 def json_toml(value: Any) -> str:
-    """An inline table, or a text."""
+    """An inline table or a string in TOML."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{json.dumps(key)} = {json_toml(each)}" for key, each in value.items()) + " }"
     return json.dumps(value)
@@ -191,14 +191,14 @@ def json_toml(value: Any) -> str:
         ({"write": {"format": "json", "registry": "http://h"}}, "stage one: write.registry: unknown key"),
     ],
 )
-def test_declarations_that_are_wrong(changed: dict[str, Any], line: str) -> None:
+def test_invalid_registry_settings_are_refused(changed: dict[str, Any], line: str) -> None:
     with pytest.raises(Mistakes) as caught:
         pipeline(stage(**({"json": "id INT"} if "parse" not in changed else {}), **changed))
     assert any(each.startswith(line) for each in caught.value.lines), caught.value.lines
     assert "Word1" not in str(caught.value)
 
 
-def test_what_is_declared() -> None:
+def test_registry_settings_are_parsed() -> None:
     kafka = {"bootstrap.servers": "h:1", "schema.registry": {"max.retries": "1"}}
     avro = {"format": "avro", "registry": "http://h:8081/"}
     made = pipeline(stage(parse=avro, write=avro), kafka=kafka)
@@ -224,8 +224,8 @@ def _columns(text: str) -> T.StructType:
     return columns
 
 
-def test_what_columns_become(spark: SparkSession) -> None:
-    """All types, and times that Python has none for."""
+def test_columns_are_encoded_as_avro(spark: SparkSession) -> None:
+    """All types, and timestamps out of Python's range."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     kind = _columns(COLUMNS)
@@ -245,7 +245,7 @@ def test_what_columns_become(spark: SparkSession) -> None:
 
 
 def plain(part: Any) -> Any:
-    """Without times."""
+    """The schema without logical types of times."""
     if isinstance(part, list):
         return [plain(each) for each in part]
     if not isinstance(part, dict):
@@ -254,7 +254,7 @@ def plain(part: Any) -> Any:
     return part["type"] if times else {key: plain(each) for key, each in part.items()}
 
 
-def test_what_cannot_be_a_schema(spark: SparkSession) -> None:
+def test_columns_without_an_avro_type_are_refused(spark: SparkSession) -> None:
     for columns, words in (
         ("`a b` INT", "the column 'a b' has a name"),
         ("x STRUCT<`1`: INT>", "the column 'x.1' has a name"),
@@ -265,7 +265,7 @@ def test_what_cannot_be_a_schema(spark: SparkSession) -> None:
             avro_results.schema(_columns(columns), "r")
 
 
-def test_a_result_that_the_schema_cannot_say() -> None:
+def test_result_that_does_not_match_its_avro_schema_is_an_error() -> None:
     output = Output('{"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}')
     with pytest.raises(PipelineError, match="a result does not match its Avro schema"):
         Encoding(output).converted(

@@ -1,4 +1,4 @@
-"""Stages against a broker: what is done again, what is too large, and who reads dead letters."""
+"""Stages against a broker: repeated batches, large records, readers of dead letters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek.pipeline.jobs.stages.running.streams import Streams
 from ...clients.admin import create_topic, unique
 from ..written import committed
 from . import orders
-from .stages import as_the_job_has_it, pipeline, stage
+from .stages import job_settings, pipeline, stage
 from .test_stages import run
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.live
 
-LARGEST = 1_048_588 - 100  # bytes of a value that a topic takes unless it is told otherwise, less its batch's headers
+LARGEST = 1_048_588 - 100  # bytes: the default max.message.bytes less the header of the batch
 
 
-def test_the_first_batch_again_when_some_of_it_is_gone(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Its driver died when all was written. Where it began is known, so what is gone is named, or left out."""
+def test_deleted_offsets_of_a_repeated_first_batch_are_named(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """The driver died after the writes. The start is known, so deleted offsets are named, or skipped on request."""
     source, to = create_topic(broker, partitions=2), create_topic(broker)
     values = [b'{"id":%d}' % at for at in range(20)]
 
@@ -41,7 +41,7 @@ def test_the_first_batch_again_when_some_of_it_is_gone(spark: SparkSession, brok
         assert not mistakes
         Streams(spark, file, known).start(file.stages[0], availableNow=True).awaitTermination()
 
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         orders.send(broker.bootstrap, source, values, values)  # keys, for both partitions
         once()
         shutil.rmtree(tmp_path / "one" / "commits")
@@ -78,8 +78,8 @@ timestamp = "timestamp_millis(id)"
 """
 
 
-def test_dead_letters_of_any_size_are_read_in_turn(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """They have our headers beside what filled a topic's limit already; their topic is made for it."""
+def test_dead_letters_of_any_size_are_written_and_read(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Their headers come on top of a value that fills the topic's limit; the job creates their topic accordingly."""
     source, stem = create_topic(broker), unique("large")
     file = tmp_path / "stages.toml"
     file.write_text(TOML.format(folder=tmp_path, bootstrap=broker.bootstrap, source=source, stem=stem))
@@ -87,8 +87,8 @@ def test_dead_letters_of_any_size_are_read_in_turn(spark: SparkSession, broker: 
     good = b'{"id":%d}' % (time.time() * 1000)
     for value in (good, b"x" * LARGEST, b'{"id":-5}'):
         producer.produce(source, value)
-        assert not producer.flush(30)  # each in a batch of its own
-    with as_the_job_has_it(spark):
+        assert not producer.flush(30)  # each in its own batch
+    with job_settings(spark):
         assert run(file, "--once").exit_code == 0
     found = {name: [each.value for each in committed(broker, f"{stem}-{name}")] for name in NAMES}
     assert found["cleaned"] == [good]
@@ -99,7 +99,7 @@ def test_dead_letters_of_any_size_are_read_in_turn(spark: SparkSession, broker: 
 NAMES = ("cleaned", "dead", "saved")
 
 
-def test_a_checkpoint_that_cannot_be_is_told_before_spark_starts(tmp_path: Path) -> None:
+def test_unwritable_checkpoint_is_reported_before_spark_starts(tmp_path: Path) -> None:
     file = tmp_path / "stages.toml"
     file.write_text(TOML.format(folder=file, bootstrap="localhost:1", source="raw", stem="x"))
     told = str(run(file).exception)

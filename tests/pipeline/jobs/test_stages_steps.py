@@ -1,4 +1,4 @@
-"""Each step of a stage on a few rows, with Spark."""
+"""Each step of a stage with a few rows, in Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odradek.pipeline.jobs.stages.steps.aggregate import aggregated
 from odradek.pipeline.jobs.stages.steps.parse import Reading, parsed
 from odradek.pipeline.jobs.stages.steps.timing import timed
 
-from .stages import as_the_job_has_it, only, received
+from .stages import job_settings, only, received
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(autouse=True)
 def settings(spark: SparkSession) -> Iterator[None]:
-    with as_the_job_has_it(spark):
+    with job_settings(spark):
         yield
 
 
@@ -41,7 +41,7 @@ def visible(frame: DataFrame) -> list[tuple[Any, ...]]:
 OBJECT = "the value is not a JSON object of the schema"
 
 
-def test_json(spark: SparkSession) -> None:
+def test_json_values_are_parsed_or_refused_with_a_reason(spark: SparkSession) -> None:
     schema = "id BIGINT, `the name` STRING, at TIMESTAMP, tags ARRAY<STRING>, in STRUCT<x: DOUBLE>"
     values: dict[str | bytes | None, Any] = {
         '{"id": 1, "the name": "a", "in": {"x": 1}, "other": 3}': (None, 1, "a", None, None, (1.0,)),
@@ -80,7 +80,7 @@ def test_json(spark: SparkSession) -> None:
     assert [row if row[0] is None else row[0] for row in rows] == list(values.values())
 
 
-def test_csv_and_text(spark: SparkSession) -> None:
+def test_csv_and_text_values_are_parsed_or_refused_with_a_reason(spark: SparkSession) -> None:
     csv = Parse("csv", "id BIGINT, name STRING", "", (("sep", ";"), ("quote", "'")))
     bad = "the value is not CSV of the schema"
     values: dict[str | bytes | None, Any] = {
@@ -124,8 +124,8 @@ def cleaned(spark: SparkSession, declared: Any, *values: str) -> DataFrame:
     return plan.cleaned(received(spark, *values), declared, Reading.of(declared.parse))
 
 
-def test_rules_and_new_columns(spark: SparkSession) -> None:
-    """An expression sees the columns as they were parsed; what cannot be cast is null."""
+def test_validation_and_normalisation(spark: SparkSession) -> None:
+    """Expressions use the parsed columns; a failed cast is null."""
     values = ['{"id": 1, "name": "A", "amount": "1.5"}', '{"id": 3, "amount": "x"}', '{"id": 2}', "{}", "x"]
     assert visible(cleaned(spark, only(**CLEANING), *values)) == [
         (None, "a", 1.5, "A", "raw"),
@@ -137,7 +137,7 @@ def test_rules_and_new_columns(spark: SparkSession) -> None:
 
 
 def written(frame: DataFrame) -> list[Any]:
-    """(topic, key, value, seconds, headers) of rows that are to be written."""
+    """(topic, key, value, seconds, headers) of the rows to write."""
     rows = frame.selectExpr("topic", "key", "value", "unix_seconds(timestamp)", "headers").collect()
     return [(row[0], *map(as_bytes, row[1:3]), row[3], headers(row[4])) for row in rows]
 
@@ -150,8 +150,8 @@ def headers(found: Any) -> Any:
     return None if found is None else [(key, as_bytes(value)) for key, value in found]
 
 
-def test_what_is_written(spark: SparkSession) -> None:
-    """Results, and dead letters as they were; ours of an earlier stage's headers go."""
+def test_results_and_dead_letters_are_written(spark: SparkSession) -> None:
+    """Dead letters keep their bytes; headers of an earlier stage are removed."""
     declared = only(**CLEANING)
     values = ['{"id": 3}', '{"id": 1, "name": "A"}', "x", "y"]
     rows = plan.written(cleaned(spark, declared, *values), declared, [])
@@ -169,8 +169,8 @@ def test_what_is_written(spark: SparkSession) -> None:
 KEYS = {"id": b"7", "record.key": b"k0", "unhex('ff')": b"\xff", "NULL": None, "array(id, 1)": b"[7, 1]"}
 
 
-def test_keys(spark: SparkSession) -> None:
-    """As text, unless they are bytes."""
+def test_key_expressions_become_bytes(spark: SparkSession) -> None:
+    """As text, unless the key is binary."""
     rows = cleaned(spark, only(json="id BIGINT"), '{"id": 7}')
     frames = [records.results(rows, only(json="id BIGINT", key=key, timestamp="timestamp_seconds(id)")) for key in KEYS]
     found = written(reduce(lambda one, other: one.union(other), frames))
@@ -178,8 +178,8 @@ def test_keys(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("comment", [" -- to be paid", " -- a path: C:\\\\", " /* why */"])
-def test_expressions_that_end_in_a_comment(spark: SparkSession, comment: str) -> None:
-    """What is put behind them is no part of it."""
+def test_expressions_may_end_in_a_comment(spark: SparkSession, comment: str) -> None:
+    """The comment must not hide the SQL that is added after the expression."""
     columns = {"json": "id BIGINT", "key": f"id{comment}", "timestamp": f"timestamp_seconds(id){comment}"}
     declared = only(**columns, validate={"paid": f"id > 5{comment}"}, normalise={"twice": f"id * 2{comment}"})
     rows = plan.written(cleaned(spark, declared, '{"id": 7}', '{"id": 5}'), declared, [])
@@ -188,8 +188,8 @@ def test_expressions_that_end_in_a_comment(spark: SparkSession, comment: str) ->
     assert bad[:3] == ("dead", b"k1", b'{"id": 5}')
 
 
-def test_a_result_is_read_as_it_was(spark: SparkSession) -> None:
-    """By a stage that knows its columns from the one that wrote them."""
+def test_next_stage_reads_the_same_columns(spark: SparkSession) -> None:
+    """The next stage gets the columns' types from the stage that wrote them."""
     columns = {
         "time": "timestamp'2024-01-31 10:00:00.123456'",
         "day": "date'2024-01-31'",
@@ -210,7 +210,7 @@ def test_a_result_is_read_as_it_was(spark: SparkSession) -> None:
     assert visible(parsed(again, reading)) == visible(rows)
 
 
-def test_times_and_ids_that_are_null(spark: SparkSession) -> None:
+def test_null_or_future_event_times_and_null_ids_are_refused(spark: SparkSession) -> None:
     declared = only(
         json="id BIGINT, at STRING", watermark="1 minute", event_time="to_timestamp(at)", deduplicate={"by": ["id"]}
     )
@@ -221,8 +221,8 @@ def test_times_and_ids_that_are_null(spark: SparkSession) -> None:
     assert [row[0] for row in visible(timed(rows, declared))] == [None, when, id_, f"{when}; {id_}", ahead]
 
 
-def test_times_that_no_topic_takes(spark: SparkSession) -> None:
-    """They are bad where the file chose them. Of 0 and of what a record brought along the writer makes 1 ms."""
+def test_timestamps_that_topics_refuse_become_dead_letters(spark: SparkSession) -> None:
+    """Only timestamps of the file's expression. The writer replaces 0 and invalid timestamps of records by 1 ms."""
     declared = only(json="id BIGINT", timestamp="timestamp_millis(id)", ahead="2 hours")
     now = int(time.time() * 1000)
     times = [0, 1, 5, now + 3_600_000, now + 3 * 3_600_000, -1, -(10**9)]
@@ -242,8 +242,8 @@ PEOPLE = {"with": "people", "on": "id", "as": "person", "parse": {"format": "jso
 
 
 @pytest.mark.parametrize(("kind", "broadcast"), [("left", True), ("inner", False)])
-def test_enrich(spark: SparkSession, kind: str, broadcast: bool) -> None:
-    """Keys are compared as text; the last value counts; of tombstones nothing is left; bad records go through."""
+def test_rows_are_enriched_by_the_latest_value_of_a_key(spark: SparkSession, kind: str, broadcast: bool) -> None:
+    """Keys are compared as text; tombstones delete a key; refused rows pass unchanged."""
     declared = only(json="id BIGINT", enrich={**PEOPLE, "type": kind, "broadcast": broadcast})
     values = ['{"name": "old"}', None, "x", '{"name": "new"}', None]
     people = received(spark, *values).selectExpr(
@@ -258,8 +258,8 @@ def test_enrich(spark: SparkSession, kind: str, broadcast: bool) -> None:
     assert found == (everyone if kind == "left" else [everyone[0], everyone[2], bad])
 
 
-def test_a_key_that_moved(spark: SparkSession) -> None:
-    """Partitions were added; in the new one offsets are small. A tombstone there counts, too."""
+def test_latest_value_of_a_key_that_changed_partitions(spark: SparkSession) -> None:
+    """The new partition has lower offsets. A tombstone there counts, too."""
     rows = [(1, 0, 1000, 1, "old"), (1, 5, 3, 2, "new"), (2, 0, 1001, 1, "old"), (2, 5, 4, 2, None),
             (3, 0, 10, 9, "older"), (3, 0, 11, 8, "newer")]  # fmt: skip
     frame = spark.createDataFrame(rows, "id INT, partition INT, offset BIGINT, at BIGINT, value STRING")
@@ -272,7 +272,7 @@ def test_a_key_that_moved(spark: SparkSession) -> None:
     assert sorted((row[0], row[1][0]) for row in found) == [("1", "new"), ("3", "newer")]
 
 
-def test_windows(spark: SparkSession) -> None:
+def test_windows_have_the_newest_timestamp_and_their_group_as_key(spark: SparkSession) -> None:
     """The newest record's time goes with a window, and its key is what it is by."""
     values = {"total": "sum(amount)", "n": "count(*)"}
     windows = {"window": "1 hour", "slide": "30 minutes", "by": ["who", "what"], "values": values}

@@ -1,4 +1,4 @@
-"""Topics that a restore makes, and what it says of those that it finds: without Spark."""
+"""Topics that a restore creates, and its warnings for existing ones, without Spark."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def client(broker: Any) -> dict[str, str]:
 
 
 @pytest.mark.live
-def test_a_topic_is_made_as_the_archived_one_was(broker: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """But for what would refuse or change its records, and for what is not known here; that is told."""
+def test_target_is_created_with_the_archived_configs(broker: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Except for configs that would refuse or change records, and unknown ones; a log line names these."""
     topic = unique("t")
     targets.make(client(broker), topic, 2, ARCHIVED)
     found = topics.configs(client(broker), [topic])[topic]
@@ -44,7 +44,7 @@ def test_a_topic_is_made_as_the_archived_one_was(broker: Any, caplog: pytest.Log
 
 
 @pytest.mark.live
-def test_a_topic_that_cannot_be_made(broker: Any) -> None:
+def test_invalid_target_name_is_an_error(broker: Any) -> None:
     with pytest.raises(PipelineError, match=r"^cannot create the topic not/a/name: "):
         targets.make(client(broker), "not/a/name", 1, {})
 
@@ -56,14 +56,14 @@ def test_a_topic_that_cannot_be_made(broker: Any) -> None:
         ({"max.request.size": "5", "buffer.memory": "6"}, {"max.message.bytes": "100"}, {"batch.size": "100"}),
     ],
 )
-def test_no_record_is_too_large_and_no_batch(
+def test_producer_limits_allow_the_archived_records(
     kafka: dict[str, str], config: dict[str, str], expected: dict[str, str]
 ) -> None:
     found = targets.writing(kafka, config)
     assert found == {f"kafka.{name}": value for name, value in expected.items()}
 
 
-def test_what_is_said_of_a_topic_that_is_there(caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_for_existing_targets(caplog: pytest.LogCaptureFixture) -> None:
     small = {"cleanup.policy": "compact", "max.message.bytes": "1000"}
     targets.warn("small", small, {"max.message.bytes": "2000"})
     targets.warn("large", small, {"max.message.bytes": "1000"})

@@ -1,4 +1,4 @@
-"""What of a client's settings is told to whom, without a broker."""
+"""The settings that each kind of client gets, without a broker."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ LEAST = {"bootstrap.servers": "127.0.0.1:1"}
 OF_READERS = {"fetch.max.bytes": "1000", "group.id": "g", "isolation.level": "read_committed"}
 
 
-def test_a_writer_is_not_told_what_is_for_readers() -> None:
-    """And nothing is left out that it knows."""
+def test_producer_gets_no_consumer_settings() -> None:
+    """All settings that a producer knows are kept."""
     found = topics.writers({**LEAST, **OF_READERS, "acks": "all"})
     assert found == {**LEAST, "acks": "all"}
     assert producer_settings.librdkafka(found)
     assert not [name for name in topics.READERS if producer_settings.known(name)]
 
 
-def test_who_only_asks_needs_no_more_than_a_writer_knows() -> None:
+def test_metadata_client_accepts_unknown_settings() -> None:
     topics.client({**LEAST, **OF_READERS, "what.nobody.knows": "1"})

@@ -1,4 +1,4 @@
-"""`verify` finds nothing in a sound archive, and whatever is done to one."""
+"""`verify` finds no difference in an intact archive, and any change in a damaged one."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.live
 
 FORMATS = Formats({"": Format("string")}, {"": Format("json", "id BIGINT, name STRING")})
-COUNT = 40  # records, in turn in two partitions
+COUNT = 40  # records, alternately in two partitions
 
 
 class Made(NamedTuple):
-    """An archive, and the topic that it is of."""
+    """An archive and its topic."""
 
     broker: Any
     topic: str
@@ -56,12 +56,12 @@ class Made(NamedTuple):
 
 
 def kafka(broker: Any) -> dict[str, str]:
-    """With settings that only readers have."""
+    """Also settings that only consumers have."""
     return {"kafka.bootstrap.servers": broker.bootstrap, "kafka.fetch.max.bytes": "100000", "kafka.group.id": "g"}
 
 
 def produce(broker: Any, topic: str, count: int) -> None:
-    """Every second value with a blank, so that its bytes are kept; some null, some no JSON, some with headers."""
+    """Half of the values contain a blank, so that their bytes are kept; some are null, not JSON, or have headers."""
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(count):
         value = json.dumps({"id": number}, separators=(",", ": " if number % 4 > 1 else ":"))
@@ -87,16 +87,16 @@ def original(spark: SparkSession, broker: Any, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def made(original: Made, tmp_path: Path) -> Made:
-    """An archive to be damaged."""
+    """A copy of the archive for a test to damage."""
     return original._replace(folder=Path(shutil.copytree(original.folder, tmp_path / "copy")))
 
 
-def test_a_sound_one(spark: SparkSession, original: Made) -> None:
+def test_intact_archive_has_no_differences(spark: SparkSession, original: Made) -> None:
     assert original.verified(spark) == Report([], [], COUNT)
 
 
-def test_a_topic_that_is_not_in_the_archive(spark: SparkSession, original: Made) -> None:
-    """A difference where it has records and was named; one that a pattern found may be younger than the last run."""
+def test_topic_missing_in_the_archive_is_reported(spark: SparkSession, original: Made) -> None:
+    """A difference if it was named and has records; with a pattern, it may be younger than the last run."""
     files = Files(spark, str(original.folder))
     empty, full = sorted(create_topic(original.broker) for _ in range(2))
     send(original.broker, full, range(1))
@@ -108,7 +108,7 @@ def test_a_topic_that_is_not_in_the_archive(spark: SparkSession, original: Made)
 
 
 def edited(made: Made, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Rewrites the file of partition 0, as if it had always been such."""
+    """Rewrite the file of partition 0, and its entry in the manifest."""
     commit = made.folder / "_odradek/commits/00000000000000000001.json"
     told = json.loads(commit.read_text())
     [entry] = [entry for entry in told["added"] if "0" in entry["partitions"]]
@@ -127,7 +127,7 @@ def with_cell(table: pa.Table, name: str, row: int, value: Any) -> pa.Table:
 
 
 def doubled(table: pa.Table) -> pa.Table:
-    """In place of the one before, so that there are as many."""
+    """Replace a row by a copy of another one, which keeps the count."""
     return pa.concat_tables([table.slice(0, 3), table.slice(2, 1), table.slice(4)])
 
 
@@ -136,23 +136,23 @@ CHANGES: dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]] = {
         lambda table: with_cell(table, "value", 0, {"id": 77, "name": None}),
         ("1 records are different in log and archive: offsets 0 to 0",),
     ),
-    "what was decoded": (
+    "a decoded value": (
         lambda table: with_cell(table, "value", 1, {"id": 78, "name": None}),
         ("the decoded keys or values do not match their bytes",),
     ),
-    "doubled": (
+    "a duplicate": (
         doubled,
         (
             "1 records are more often in the archive than in the log: offsets 2 to 2",
             "1 records are in the log but not in the archive: offsets 3 to 3",
         ),
     ),
-    "one less": (lambda table: table.slice(1), (r"has \d+ records, not the \d+ records and offsets",)),
+    "a missing record": (lambda table: table.slice(1), (r"has \d+ records, not the \d+ records and offsets",)),
 }
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_in_a_file(spark: SparkSession, made: Made, what: str) -> None:
+def test_changed_file_is_reported(spark: SparkSession, made: Made, what: str) -> None:
     change, said = CHANGES[what]
     edited(made, change)
     report = made.verified(spark)
@@ -160,7 +160,7 @@ def test_a_change_in_a_file(spark: SparkSession, made: Made, what: str) -> None:
         assert_says(report, line)
 
 
-def test_the_command_ends_with_1_where_there_is_a_difference(spark: SparkSession, made: Made) -> None:
+def test_command_exits_with_1_if_there_is_a_difference(spark: SparkSession, made: Made) -> None:
     words = ["--bootstrap-server", made.broker.bootstrap, "--topics", made.topic, "--to", made.folder.as_uri()]
     sound = CliRunner().invoke(command, [*words, "--verify"], catch_exceptions=False)
     assert (sound.exit_code, sound.stdout) == (0, "")
@@ -172,8 +172,8 @@ def test_the_command_ends_with_1_where_there_is_a_difference(spark: SparkSession
 COLUMNS = "partition int, offset bigint, key binary, key_raw binary, headers array<struct<key string, value binary>>"
 
 
-def test_any_change_is_seen(spark: SparkSession) -> None:
-    """Also where bytes, or nulls, only change places."""
+def test_checksums_find_any_change(spark: SparkSession) -> None:
+    """Also bytes or nulls that only change places."""
     rows: list[list[Any]] = [[0, at, b"ab", b"c", [("h", b"x"), ("i", None)]] for at in range(8)]
     frame = spark.createDataFrame([tuple(row) for row in rows], COLUMNS)
     rows[1][2:4] = b"a", b"bc"
@@ -194,9 +194,9 @@ def assert_says(report: Report, said: str) -> None:
     assert [line for line in report.differences if re.search(said, line)], report
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "flipped, beside its checksum"])
-def test_a_damaged_file(spark: SparkSession, made: Made, damage: str) -> None:
-    """The others are compared nevertheless."""
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "flipped, checksum kept"])
+def test_damaged_file_is_reported(spark: SparkSession, made: Made, damage: str) -> None:
+    """The other files are compared nevertheless."""
     path = max(live(spark, made.folder).files)
     file = made.folder / path
     data = bytearray(file.read_bytes())
@@ -213,8 +213,8 @@ def test_a_damaged_file(spark: SparkSession, made: Made, damage: str) -> None:
     assert_says(report, "in the log but not in the archive")
 
 
-def test_what_cannot_be_compared(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """Deleted from the log since: told, and no difference. Written since: not archived yet."""
+def test_deleted_and_new_records_are_not_compared(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Records deleted from the log are a note, not a difference; new records are not archived yet."""
     made = Made(broker, create_topic(broker, partitions=2), tmp_path / "archive")
     produce(broker, made.topic, COUNT)
     archive(spark, made.folder, Job(source(broker, made.topic)))
@@ -224,10 +224,10 @@ def test_what_cannot_be_compared(spark: SparkSession, broker: Any, tmp_path: Pat
     assert made.verified(spark) == Report([], [f"{made.topic}: {note}"], COUNT - 5)
 
 
-def test_retention_while_it_is_compared(
+def test_records_deleted_during_the_comparison_are_not_compared(
     spark: SparkSession, original: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at where the log begins and its reading: seen as if it had been before."""
+    """Deleted after the lookup of the log start offset; the report is the same as for an earlier deletion."""
     made = Made(original.broker, create_topic(original.broker, partitions=2), tmp_path / "archive")
     produce(made.broker, made.topic, COUNT)
     archive(spark, made.folder, Job(source(made.broker, made.topic)))
@@ -245,8 +245,10 @@ def test_retention_while_it_is_compared(
     assert made.verified(spark) == Report([], [f"{made.topic}: {note}"], COUNT - 5)
 
 
-def test_another_log(spark: SparkSession, fresh_broker: Callable[..., Any], made: Made) -> None:
-    """A topic of the name, but shorter; and none at all."""
+def test_shorter_log_of_another_cluster_is_reported(
+    spark: SparkSession, fresh_broker: Callable[..., Any], made: Made
+) -> None:
+    """A topic with the same name but fewer records is a difference; a missing topic is a note."""
     broker = fresh_broker()
     report = made._replace(broker=broker).verified(spark)
     assert report.differences == []
@@ -257,10 +259,10 @@ def test_another_log(spark: SparkSession, fresh_broker: Callable[..., Any], made
     assert_says(report, f"{made.topic}: partition 0: the log ends at 5, the archive at {COUNT // 2}")
 
 
-def test_what_the_archives_own_reader_loses(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
-    """The log is read by another client: one that both share would lose the same records again, and see nothing.
+def test_records_lost_by_the_archives_reader_are_found(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    """Another client reads the log, because the archive's own reader would lose the same records again.
 
-    In a topic that is not compacted the archive itself sees it (test_archive_skips).
+    Without compaction, the archive job itself finds the loss (test_archive_skips).
     """
     made = Made(broker, create_topic(broker, partitions=2, cleanup_policy="compact"), tmp_path / "archive")
     produce(broker, made.topic, COUNT)
@@ -274,13 +276,13 @@ def test_what_the_archives_own_reader_loses(spark: SparkSession, broker: Any, tm
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_more_than_the_log_has(spark: SparkSession, broker: Any, tmp_path: Path, policy: str) -> None:
-    """Of a compacted topic that is right: here what was aborted stands for what compaction took away."""
+def test_records_missing_in_the_log_are_reported(spark: SparkSession, broker: Any, tmp_path: Path, policy: str) -> None:
+    """In a compacted topic they are expected: here aborted records stand for compacted ones."""
     made = Made(broker, create_topic(broker, cleanup_policy=policy), tmp_path / "archive")
     for end in ("commit", "abort", "commit"):
         with transaction(broker, unique("id"), end) as producer:
             producer.produce(made.topic, end, "key")
-        await_stable(broker, made.topic)  # or the marker may come behind the next record
+        await_stable(broker, made.topic)  # otherwise the marker may come after the next record
     archive(spark, made.folder, Job(source(broker, made.topic, kafka_isolation_level="read_uncommitted")))
     report = made.verified(spark)
     line = f"{made.topic}: partition 0: 1 records are in the archive but not in the log: offsets 2 to 2"
@@ -288,10 +290,10 @@ def test_more_than_the_log_has(spark: SparkSession, broker: Any, tmp_path: Path,
     assert report.notes == ([] if policy == "delete" else [f"{line}, as expected of a compacted topic"])
 
 
-def test_header_names_that_are_no_text(
+def test_records_with_invalid_header_names_are_compared_by_the_archives_reader(
     spark: SparkSession, broker: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The other client cannot read them: a warning says that the archive's reader did."""
+    """The other client cannot read such names; a warning says that the archive's reader was used."""
     made = Made(broker, create_topic(broker, partitions=2), tmp_path / "archive")
     produce(broker, made.topic, COUNT)
     body = record(0, b"v", headers=[("??", b"h")]).replace(b"??", b"\xff\xfe")

@@ -1,4 +1,4 @@
-"""A waiter for a topic's deletion is called once, and dropped when it gives up: a topic may wait for days."""
+"""A callback for a topic's deletion runs once, and is dropped on cancellation: a deletion may wait for days."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_waiter_may_cancel_all_in_its_callback() -> None:
 
 
 def test_broker_that_dies_after_its_response_is_asked_again() -> None:
-    """One of its log directories may have failed, and its log is there again when the directory is back."""
+    """A log directory may have failed before the response, and its log returns with the directory."""
     stopped: list[dict[Any, bool]] = []
     deletions = _deletions()
     context = deletions._context
@@ -74,13 +74,13 @@ def test_broker_that_dies_after_its_response_is_asked_again() -> None:
         answers[1](broker, 0, {})
     assert gone == [None]
     deletions.start_ready()
-    context.topics.clear()  # by hand, before all have answered
+    context.topics.clear()  # an administrator removes the topics before all brokers have responded
     deletions.interrupted([1])
     assert not deletions._pending
 
 
 class Scene:
-    """A controller that is asked to delete topics of two brokers, and what it has them stop."""
+    """A controller that deletes topics of two brokers, and its StopReplica requests."""
 
     def __init__(self) -> None:
         self.deletions = _deletions()
@@ -111,7 +111,7 @@ class Scene:
 
 
 def test_each_of_many_topics_is_requested_once() -> None:
-    """The requests of the others, and the end of each deletion, are changes of what is to be deleted too."""
+    """Requests for other topics, and the end of each deletion, also change the set of deletions."""
     scene, topics = Scene(), [f"t{number}" for number in range(20)]
     scene.delete(*topics)
     for answered in scene.answers:

@@ -1,4 +1,4 @@
-"""When an address is known to be a broker's: what waits for that is neither refused too early nor for ever."""
+"""Known addresses of brokers: a waiting request is refused neither too early nor never."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIG: dict[str, Any] = {"inter.broker.listener.name": "INTERNAL", "odradek.int
 
 
 class Sources:
-    """The controller's loop, which calls ready callbacks on request."""
+    """The controller's loop; a test triggers ready callbacks."""
 
     def __init__(self) -> None:
         self.watched: dict[int, Callable[[int], None]] = {}
@@ -54,12 +54,12 @@ class Scene:
         self.admission.admit(listener, host, size, self.answers.append)
 
     def look(self, after: float = broker_addresses._PAUSE_S, connected: bool = True) -> None:
-        """Advance the clock: the tree is read if a request waits for it."""
+        """Advance the clock: a waiting request makes the controller read the tree."""
         self._now += after
         self.admission.tick(self._now, connected)
 
     def takes(self, host: str) -> bool:
-        """Whether workers get it as a broker's, as soon as all lookups have ended."""
+        """Whether workers treat the host as a broker's address, after all lookups have ended."""
         assert wait_until(lambda: self.sources.turn() or not self.admission._pending, 60)
         return self.view.admitted.allows("INTERNAL", host)
 
@@ -68,7 +68,7 @@ class Scene:
         self.tree.create(f"{znodes.BROKER_IDS}/{number}", node)
 
     def told(self, number: int, host: str) -> None:
-        """By the controller."""
+        """Receive an UpdateMetadata request from the controller."""
         self.view.set_brokers([{"id": number, "rack": None, "endpoints": {"INTERNAL": [host, 1]}}])
         self.admission.brokers_changed()
 
@@ -87,12 +87,12 @@ def test_broker_from_update_metadata_is_known_at_once(scene: Scene) -> None:
     scene.ask("10.0.0.1", "PLAINTEXT")
     assert scene.answers == [True]
     scene.look()
-    assert scene.answers == [True, False], "no broker has registered that listener"
+    assert scene.answers == [True, False], "a listener that no broker has registered must be refused"
 
 
 @pytest.mark.parametrize("first", ["told", "asked"])
 def test_a_broker_with_another_listener_is_admitted_there(scene: Scene, first: str) -> None:
-    """A cluster goes over to another inter-broker listener, broker by broker."""
+    """A cluster changes its inter-broker listener, broker by broker."""
     scene.register(1, "10.0.0.1", "OLD")
     scene.register(2, "10.0.0.2", "INTERNAL")
     if first == "told":
@@ -107,11 +107,11 @@ def test_a_broker_with_another_listener_is_admitted_there(scene: Scene, first: s
     scene.register(1, "10.0.0.1", "INTERNAL")
     scene.ask("10.0.0.9")
     scene.look()
-    assert not scene.view.admitted.allows("OLD", "10.0.0.1"), "it has gone over"
+    assert not scene.view.admitted.allows("OLD", "10.0.0.1"), "the broker no longer uses the listener"
 
 
 def test_unknown_broker_waits_until_the_tree_is_read(scene: Scene) -> None:
-    """Not only until a name is looked up that the controller has told of meanwhile."""
+    """The lookup of a name that the controller sent in between must not end the wait."""
     scene.register(2, "10.0.0.2")
     scene.ask("10.0.0.2")
     scene.ask("10.0.0.3")
@@ -124,7 +124,7 @@ def test_unknown_broker_waits_until_the_tree_is_read(scene: Scene) -> None:
 
 
 def test_names_that_cannot_be_looked_up_are_tried_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name server that does not answer for a moment: an order that is refused then would not come again."""
+    """After a temporary failure of the name server, a refused controller request would not be repeated."""
     scene.register(2, "no-such-host.invalid")
     scene.ask("10.0.0.2")
     for _ in range(2):
@@ -145,7 +145,7 @@ def test_wait_for_a_host_name_is_bounded(scene: Scene, monkeypatch: pytest.Monke
 
 
 class NameServer:
-    """What the machine's resolver says of names; it fails for those that are not there, as with EAI_AGAIN."""
+    """The machine's resolver for these names; it fails with EAI_AGAIN for others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: dict[str, str] = {}
@@ -180,7 +180,7 @@ def test_a_name_that_failed_once_is_asked_for_again_in_a_quiet_cluster(scene: Sc
 
 
 def test_a_name_server_that_hangs_has_the_loop_wait(scene: Scene, names: NameServer) -> None:
-    """What is under way has no deadline in the past: the loop would turn without a pause."""
+    """Otherwise a pending lookup with a past deadline would make the loop spin."""
     scene.told(1, "host")
     assert not scene.takes("10.0.0.1")
     names.answers.clear()
@@ -193,7 +193,7 @@ def test_a_name_server_that_hangs_has_the_loop_wait(scene: Scene, names: NameSer
 
 
 def test_a_host_that_comes_back_with_another_address(scene: Scene, names: NameServer) -> None:
-    """Now and then by itself, and soon when a worker has refused it."""
+    """Looked up periodically, and soon after a worker has refused the new address."""
     names.names |= {"own": "10.0.0.1", "host": "10.0.0.2"}
     scene.told(1, "own")
     scene.register(1, "own")
@@ -225,7 +225,7 @@ def test_workers_have_the_tree_read_once_a_second_at_most(scene: Scene, names: N
 def test_known_broker_stays_known_while_zookeeper_is_unreachable(
     scene: Scene, names: NameServer, failing: bool
 ) -> None:
-    """Also when the name server fails, or the controller no longer sends it."""
+    """Even if the name server fails, or the controller no longer sends the broker."""
     names.names |= {"own": "10.0.0.1", "host": "10.0.0.2"}
     scene.register(1, "own")
     scene.register(2, "host")
@@ -256,7 +256,7 @@ def test_removed_broker_is_forgotten(scene: Scene, names: NameServer) -> None:
 
 
 def test_what_waits_while_zookeeper_is_away_is_bounded(scene: Scene) -> None:
-    """In number and in bytes; and one address leaves room to the others."""
+    """In number and in bytes, so that one address leaves room for others."""
     share = broker_addresses._MOST_WAITING // broker_addresses._SHARE
     for _ in range(share + 5):
         scene.ask("10.0.0.8")

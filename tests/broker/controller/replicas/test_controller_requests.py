@@ -52,7 +52,7 @@ def told(topic: str = "t", number: int = 0, replicas: list[int] | None = None, e
 
 
 class Fragile:
-    """A ReplicaManager whose steps fail on request; records the steps that were carried out."""
+    """A ReplicaManager with steps that fail on request; records completed steps."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -75,7 +75,7 @@ class Fragile:
 
 
 class Scene:
-    """A queue of orders, and how each was answered."""
+    """A queue of controller requests, and their responses."""
 
     def __init__(self) -> None:
         self.view = View(0, "c")
@@ -114,7 +114,7 @@ def test_request_waits_for_a_held_lock() -> None:
 
 
 def test_request_for_many_partitions_takes_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes behind it waits for it, and it costs each turn a slice of time."""
+    """A later request waits for it, and each turn spends one time slice on it."""
     scene, now = Scene(), [0.0]
     monkeypatch.setattr(controller_requests, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(controller_requests, "_SLICE_S", 2)
@@ -156,7 +156,7 @@ def test_only_possible_changes_are_carried_out(partitions: list[tuple[str, int, 
 
 
 def test_long_topic_name_is_logged_once() -> None:
-    """An order names a topic once, however many partitions it lists; each of them has a fault of its own."""
+    """A request has each topic name once, however many partitions it lists; each partition has its own fault."""
     texts = [validation.place_fault("x" * 30_000, number)[1] for number in range(1000)]
     assert len("".join(texts)) < 300_000
 
@@ -180,7 +180,7 @@ def test_error_codes_of_impossible_changes(one: PartitionUpdate, code: int) -> N
 
 @pytest.mark.slow
 def test_a_broker_keeps_no_endless_rows() -> None:
-    """One index stands for all below it: a few bytes of an order could take gigabytes."""
+    """An index implies all lower ones: a request of a few bytes could take gigabytes."""
     scene = Scene()
     most = MOST_KNOWN // MOST_PARTITIONS
     codes = scene.lead(*(told(f"t{topic}", MOST_PARTITIONS - 1) for topic in range(most + 2)), told("t0"))
@@ -206,7 +206,7 @@ def test_the_first_order_of_an_epoch_waits_until_zookeeper_has_it(known: int, co
     orders.verify()
     assert (scene.answers, orders.unverified) == ([(code, {})], False)
     orders.leader_and_isr(term, [told(number=1)], scene.answered)
-    assert len(asked) == (3 if code == errors.NONE else 4), "asked once for an epoch that is known"
+    assert len(asked) == (3 if code == errors.NONE else 4), "a known epoch must be looked up once"
 
 
 def test_requests_waiting_for_zookeeper_are_bounded_in_bytes() -> None:
@@ -222,7 +222,7 @@ def test_requests_waiting_for_zookeeper_are_bounded_in_bytes() -> None:
 def test_failed_role_change_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, times: int
 ) -> None:  # fmt: skip
-    """Metadata says that this broker leads: without that its slot would never, as the controller says it once."""
+    """Otherwise the slot would stay without the leadership, because the controller sends it only once."""
     with real_replicas(tmp_path) as replicas:
         failures = iter([AssertionError("a fault")] * times)
         lead = leader_or_follower.become_leader
@@ -248,7 +248,7 @@ def test_failed_role_change_is_retried(
 
 
 def test_log_skipped_at_the_start_is_recovered_later(tmp_path: Path) -> None:
-    """Its topic's node made no sense then. No mark of a clean stop speaks for it: it may have been in use."""
+    """The topic's node was malformed at the start. The clean mark does not cover its log, which may have changed."""
     log_dir = tmp_path / "data"
     directory = log_dir / "t-0"
     batches = run_of_batches(0, 200)
@@ -260,7 +260,7 @@ def test_log_skipped_at_the_start_is_recovered_later(tmp_path: Path) -> None:
         told_of = told(replicas=[0])._replace(leader=0)
         orders.leader_and_isr(OFFICE, [told_of], lambda *answer: answers.append(answer))
         orders.leader_and_isr(OFFICE, [told_of], lambda *answer: answers.append(answer))
-        assert answers == [(0, {("t", 0): UNKNOWN_SERVER_ERROR})] * 2, "what has it shown, and so recovered, comes next"
+        assert answers == [(0, {("t", 0): UNKNOWN_SERVER_ERROR})] * 2, "the log is shown, and so recovered, afterwards"
         partition = replicas.partition("t", 0)
         assert partition is not None and partition.state().state == slots.RECOVERING
         assert isinstance(partition.owner, Log)
@@ -274,7 +274,7 @@ def test_log_skipped_at_the_start_is_recovered_later(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", ["StopReplica", "UpdateMetadata", "UpdateMetadata at first"])
 def test_log_skipped_at_the_start_is_deleted_with_its_topic(tmp_path: Path, by: str) -> None:
-    """One of another topic that had the name stays, for the controller's next full word."""
+    """A log of another topic with the former name stays until the controller's next full request."""
     log_dir = tmp_path / "data"
     for index, topic_id in enumerate((b"t" * 16, b"u" * 16)):
         write_segment(log_dir / f"t-{index}", 0, run_of_batches(0, 20), sealed=False)
@@ -293,7 +293,7 @@ def test_log_skipped_at_the_start_is_deleted_with_its_topic(tmp_path: Path, by: 
 
 
 def test_controller_process_dies_while_it_sets_a_log_aside(tmp_path: Path) -> None:
-    """Between the mark and the rename. Its successor opens the log again: no clean stop speaks for what was written."""
+    """The death is between mark and rename. The next process opens the log again, without a clean mark."""
     with real_replicas(tmp_path) as replicas:
         one = told(replicas=[0])._replace(leader=0)
         replicas.become(one)
@@ -318,7 +318,7 @@ def test_controller_process_dies_while_it_sets_a_log_aside(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("on_disk", [None, NO_ID, b"t" * 16])
 def test_a_topic_whose_node_has_no_id_at_the_start_keeps_its_log(tmp_path: Path, on_disk: bytes | None) -> None:
-    """Tools of ZooKeeper's time leave it out, and the controller that puts it in may be this broker, later."""
+    """Old ZooKeeper tools omit the id, and the controller that adds it may be this broker, later."""
     log_dir = tmp_path / "data"
     directory = log_dir / "t-0"
     write_segment(directory, 0, run_of_batches(0, 200), sealed=False)
@@ -357,7 +357,7 @@ def test_topic_without_an_id_is_unchanged_for_the_next_controller_process(tmp_pa
 
 
 def published(replicas: ReplicaManager) -> Snapshot:
-    """What the controller process of `t` leaves to the next one, as processes have it in shared memory."""
+    """The metadata that the controller process of `t` leaves to the next one, as in shared memory."""
     replicas.view.show(["t"])
     former = Snapshot.parse(replicas.view.snapshot(1, replicas._config).encode(), replicas._config)
     replicas._log.shared.metadata.publish(1, former.encode())
@@ -365,7 +365,7 @@ def published(replicas: ReplicaManager) -> Snapshot:
 
 
 def successor_of(replicas: ReplicaManager, one: PartitionUpdate) -> ReplicaManager:
-    """What the next controller process of the same broker begins with."""
+    """The initial state of the next controller process of the same broker."""
     view = View(0, "c")
     view.apply(one)
     turns = CheckpointLocks(replicas._log.run_dir)

@@ -1,4 +1,4 @@
-"""Directories of deleted partitions that the disk does not let rename: tried again, and named once."""
+"""Directories of deleted partitions that cannot be renamed: the rename is retried, and logged once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ refusals = pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
 
 @contextmanager
 def refused(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[None]:
-    """The disk renames no directory."""
+    """Renames of directories fail."""
 
     def rename(old: Any, new: Any, **arguments: Any) -> None:
         if os.path.isdir(old):
@@ -50,7 +50,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[None]:
 
 
 def left(data: Path) -> list[str]:
-    """Directories, without the characters that differ each time."""
+    """Directory names, without their random parts."""
     return sorted(path.name[:3] + path.name.rpartition("-")[2] for path in data.iterdir() if path.is_dir())
 
 
@@ -80,7 +80,7 @@ def test_a_deleted_replica_goes_when_the_disk_allows_it(
 
 
 def test_new_log_of_the_same_name_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither as another topic's nor as the same one's, moved away and back: it waits until the former has gone."""
+    """Neither a log of another topic nor of the same one, moved away and back: the new log waits for the deletion."""
     with real_replicas(tmp_path) as replicas:
         for epoch, topic_id in enumerate((b"t" * 16, b"u" * 16, b"u" * 16)):
             with refused(monkeypatch, errno.EACCES):
@@ -98,7 +98,7 @@ def test_new_log_of_the_same_name_is_not_deleted(tmp_path: Path, monkeypatch: py
 def test_stray_log_is_renamed_when_the_disk_allows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where it was to be deleted: a full LeaderAndIsr request does not change that."""
+    """Also if its deletion was requested: a full LeaderAndIsr request does not change that."""
     with real_replicas(tmp_path) as replicas:
         for topic in ("t", "u"):
             replicas.dirs.create(topic, 0, topic.encode() * 16)
@@ -150,7 +150,7 @@ def test_a_topic_is_deleted_though_the_disk_keeps_its_directory(
 def test_a_deletion_is_finished_by_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where the disk refuses the rename still, it is tried again."""
+    """If the disk still refuses the rename, it is retried."""
     with owned(tmp_path) as owner:
         for name in ("t", "u"):
             list(owner.create_topic(TopicPlan(name, {0: [0]}, {})))
@@ -181,7 +181,7 @@ def test_a_rename_that_a_power_failure_may_undo_is_noted(tmp_path: Path, monkeyp
         monkeypatch.undo()
         assert len(owner.state.unrenamed()) == 1
         (gone,) = tmp_path.glob("data/t-0*")
-        gone.rename(tmp_path / "data" / "t-0")  # the power fails
+        gone.rename(tmp_path / "data" / "t-0")  # as after a power failure
         restarted(tmp_path, owner)
         assert left(tmp_path / "data") == ["t-0delete"]
 
@@ -190,7 +190,7 @@ def test_a_rename_that_a_power_failure_may_undo_is_noted(tmp_path: Path, monkeyp
 def test_a_deletion_is_finished_once_its_renames_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, twice: bool
 ) -> None:
-    """Also those of a start that ended before it had synced them: nothing is left to rename for the next one."""
+    """Also renames of a start that ended before it had synced them: the next start has nothing to rename."""
     with owned(tmp_path) as owner:
         list(owner.create_topic(TopicPlan("t", {0: [0]}, {})))
         with refused(monkeypatch, errno.EACCES):
@@ -204,7 +204,7 @@ def test_a_deletion_is_finished_once_its_renames_are_synced(
 
 
 def test_a_rename_of_a_process_before_may_be_undone_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was killed before it had synced it: the next one, which has nothing to rename, finishes the deletion."""
+    """The former process was killed before its sync: the next one, with nothing to rename, completes the deletion."""
     with owned(tmp_path) as owner:
         list(owner.create_topic(TopicPlan("t", {0: [0]}, {})))
         owner.dirs.retire("t", 0)
@@ -220,7 +220,7 @@ def broken(*_: Any) -> None:
 
 
 def test_a_directory_of_no_topic_is_named_and_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The metadata may be a backup that is older than its topic."""
+    """The metadata may be a backup that is older than the topic."""
     with owned(tmp_path) as owner:
         PartitionDirs([str(tmp_path / "data")], CheckpointLocks(tmp_path)).create("t", 0, b"t" * 16)
         restarted(tmp_path, owner)
@@ -230,7 +230,7 @@ def test_a_directory_of_no_topic_is_named_and_stays(tmp_path: Path, caplog: pyte
 
 
 def test_a_log_directory_that_cannot_be_listed_goes_offline(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A controller process that begins must not end by it, the next one neither, until the broker has none."""
+    """The controller process must not end, nor its successor, until the broker has no log directory left."""
     for name in ("one/t-0", "two/u-0"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "two" / "v-0").symlink_to("v-0")
@@ -242,7 +242,7 @@ def test_a_log_directory_that_cannot_be_listed_goes_offline(tmp_path: Path, capl
 
 
 def test_lack_of_descriptors_takes_no_log_directory_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It passes, and what is offline stays so until the next start."""
+    """The lack is temporary, but an offline log directory stays offline until the next start."""
     failed: set[int] = set()
 
     def scan(path: Any) -> Any:
@@ -255,7 +255,7 @@ def test_lack_of_descriptors_takes_no_log_directory_offline(tmp_path: Path, monk
 
 
 def test_an_id_that_cannot_be_read_holds_up_no_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither that of a topic that is known, nor any other's, which may be of a deleted topic: the notes stay."""
+    """Neither the id of a known topic nor that of another one, which may be a deleted topic: its notes stay."""
     with owned(tmp_path) as owner:
         for name in ("t", "u"):
             list(owner.create_topic(TopicPlan(name, {0: [0]}, {})))
@@ -272,7 +272,7 @@ def test_an_id_that_cannot_be_read_holds_up_no_start(tmp_path: Path, caplog: pyt
 
 
 def unreadable(path: Path) -> Callable[[], None]:
-    """It gives an error that is not "not found", also to root; what this returns mends it."""
+    """Make the file unreadable, also for root, but not missing; the returned function repairs it."""
     text = path.read_text()
     path.unlink()
     path.mkdir()
@@ -285,7 +285,7 @@ def unreadable(path: Path) -> Callable[[], None]:
 
 
 def restarted(folder: Path, owner: MetadataOwner, failed: tuple[int, ...] = ()) -> MetadataOwner:
-    """The broker stops, and starts on what is left."""
+    """Stop the broker and start it with the remaining state."""
     state = ClusterState(owner.state.tree, 0)
     state.load()
     dirs = PartitionDirs([str(folder / "data")], CheckpointLocks(folder / "run"), lambda: failed)
@@ -296,7 +296,7 @@ def restarted(folder: Path, owner: MetadataOwner, failed: tuple[int, ...] = ()) 
 
 @contextmanager
 def owned(folder: Path) -> Iterator[MetadataOwner]:
-    """A broker of its own, without processes."""
+    """A broker without processes."""
     data, run = folder / "data", folder / "run"
     for path in (data, run):
         path.mkdir()

@@ -1,4 +1,4 @@
-"""The nodes that have ACLs: read, followed, changed; in an embedded tree, with another broker's writes in between."""
+"""The nodes of ACLs: reads, notices, changes; in an embedded tree, with concurrent writes of another broker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def entries(*names: str) -> Entries:
 
 
 class Region:
-    """Keeps what is published."""
+    """Keeps the last publication."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -66,7 +66,7 @@ def prepared(tree: EmbeddedTree) -> SecurityNodes:
 
 
 def write(tree: EmbeddedTree, pattern: ResourcePattern, data: bytes) -> None:
-    """As another broker does."""
+    """Write as another broker does."""
     path = acl_nodes.path(pattern)
     if tree.exists(path) is None:
         tree.create(path, data)
@@ -151,7 +151,7 @@ def test_old_announcements_are_deleted(
 
 
 def test_after_a_lost_connection_everything_is_read(nodes: SecurityNodes, tree: EmbeddedTree) -> None:
-    tree.create(acl_nodes.path(TOPIC), acl_nodes.encode_acls(entries("a")))  # its announcement is gone by now
+    tree.create(acl_nodes.path(TOPIC), acl_nodes.encode_acls(entries("a")))  # its notice is already deleted
     nodes.stale()
     assert nodes.waiting
     nodes.read()
@@ -174,7 +174,7 @@ def test_a_change_is_in_the_tree_with_its_announcement(nodes: SecurityNodes, tre
 def test_concurrent_change_of_another_broker_is_kept(
     nodes: SecurityNodes, tree: EmbeddedTree, before: Entries | None, meanwhile: Entries | None
 ) -> None:  # fmt: skip
-    """The part of a request that met it is decided again, from what is there; the rest is written once."""
+    """Only the concurrently changed part of the request is decided again; the rest is written once."""
     if before is not None:
         change(nodes, TOPIC, before)
     decided: list[Acls] = []

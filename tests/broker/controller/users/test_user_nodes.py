@@ -1,4 +1,4 @@
-"""The nodes of users and tokens: read as notices name them, and changed by handlers."""
+"""The nodes of users and tokens: read after notices, and changed by requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOW = 1_000_000
 
 
 class World:
-    """A tree, and the nodes of a controller process, which counts what there is to publish."""
+    """A tree, and the nodes of a controller process that counts publications."""
 
     def __init__(self, tree: Tree, **config: Any) -> None:
         self.tree = tree
@@ -55,7 +55,7 @@ class World:
             raise ApiError(UNKNOWN_SERVER_ERROR, str(error)) from error
 
     def events(self) -> None:
-        """What a member does with the events of its watches."""
+        """Handle the events of the watches, as a member does."""
         for event in self.tree.poll():
             self.nodes.event(event.path)
         if self.nodes.waiting:
@@ -73,7 +73,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def write(tree: Tree, user: str, text: str) -> None:
-    """As another broker or tool writes."""
+    """Write as another broker or tool does."""
     path, change = f"{znodes.USER_CONFIGS}/{user}", notices.encode_config_change("users", user)
     data = znodes.encode_config({"SCRAM-SHA-256": text})
     operation = Set(path, data) if tree.exists(path) else Create(path, data)
@@ -112,7 +112,7 @@ def test_the_first_version_of_a_notice(world: World) -> None:
 
 
 def test_old_notices_are_deleted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all configs and of tokens, by each broker, as Kafka's brokers do; young ones stay for the others."""
+    """Notices of all configs and tokens; each broker deletes old ones, as Kafka's brokers do, and keeps recent ones."""
     made = world.nodes.tokens.create(ALICE, ALICE, [], -1, NOW)
     world.nodes.write(made)
     world.nodes.alter("alice", {SHA_256: MADE})
@@ -122,13 +122,13 @@ def test_old_notices_are_deleted(world: World, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(followed_nodes, "_PAUSE_MS", 0)
     other = World(world.tree)
     for path in (znodes.CONFIG_CHANGES, CHANGES_PATH):
-        assert world.tree.children(path) == [], "by one that starts"
+        assert world.tree.children(path) == [], "a start must delete old notices"
     world.tree.create(znodes.CONFIG_CHANGE, notices.encode_config_change("topics", "t"), sequence=True)
     other.nodes.write(world.nodes.tokens.renew(ALICE, world.nodes.tokens.hmac(_id(made)), 2000, NOW))
     world.nodes._copies._delete_from.clear()
     world.events()
     for path in (znodes.CONFIG_CHANGES, CHANGES_PATH):
-        assert world.tree.children(path) == [], "by one that is told of a change"
+        assert world.tree.children(path) == [], "a notice must trigger the deletion of old ones"
 
 
 def _id(made: Answer) -> str:
@@ -176,7 +176,7 @@ def test_a_name_that_no_node_can_have(world: World, name: str) -> None:
 def test_a_credential_that_cannot_be_read(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.tree.create(f"{znodes.USER_CONFIGS}/a", znodes.encode_config({"SCRAM-SHA-256": "salt=topsecret"}))
     world.tree.create(f"{znodes.USER_CONFIGS}/b", b"topsecret")
-    world.tree.create(f"{znodes.USER_CONFIGS}/c%2", b"{}")  # no name that Kafka writes
+    world.tree.create(f"{znodes.USER_CONFIGS}/c%2", b"{}")  # Kafka never writes such a name
     assert world.nodes.credentials(None) == {"a": {SHA_256: None}, "b": {}}
     assert "topsecret" not in caplog.text
 
@@ -215,7 +215,7 @@ def test_expired_tokens_are_swept_once_in_an_interval(tmp_path: Path) -> None:
     world.nodes.write(made)
     world.nodes.sweep(NOW)
     assert made.written and world.nodes.due() > 0
-    world.nodes.sweep(NOW + 5000)  # the interval is not over
+    world.nodes.sweep(NOW + 5000)  # the interval has not ended
     assert tree.children(TOKENS_PATH) == [made.written.token_id]
     other = World(tree)
     other.nodes.sweep(NOW + 5000)

@@ -1,4 +1,4 @@
-"""The log cleaner over the partitions of a test: how it is made, and how long it runs."""
+"""Helpers that create and run a log cleaner over the partitions of a test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Maker = Callable[..., Bench]
 
 
 def cleaner(bench: Bench, met: list[tuple[str, OSError]] | None = None, **config: Any) -> LogCleaner:
-    """`met` takes what the disk refuses, of which there must be nothing without it."""
+    """`met` collects disk errors; without it, there must be none."""
     settings = bench.config
     for name, value in config.items():
         settings = settings.with_value(name.replace("_", "."), value)
@@ -39,7 +39,7 @@ def write(partition: Partition, count: int, keys: int = 3) -> None:
 
 
 def until_idle(one: LogCleaner, backoff: float = 15000.0) -> int:
-    """Steps until it has nothing to do; how many."""
+    """Run until the cleaner is idle; returns the number of steps."""
     for count in range(10_000):
         if one.step() == backoff:
             return count

@@ -1,4 +1,4 @@
-"""The log cleaner's checkpoint: after another start, truncations, and beyond the log's end."""
+"""The log cleaner's checkpoint: after a restart, truncations, and beyond the log end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_truncated_log_is_dirty_from_its_start(bench: Maker) -> None:
 
 
 def test_a_truncation_is_known_after_the_next_start(bench: Maker) -> None:
-    """Of what came behind the cut no older records were looked for: it must not count as clean."""
+    """Keys of records after the truncation point were not cleaned, so these records must not count as clean."""
     log = bench(count=2)
     write(log.partition(0), 30)
     write(log.partition(1), 30)
@@ -60,13 +60,13 @@ def test_a_truncation_is_known_after_the_next_start(bench: Maker) -> None:
     log.partition(0).slot.update(truncations=1)
     one.record_truncations()
     assert checkpoint(log) == {("t", 0): 0, ("t", 1): upto[("t", 1)]}
-    log.partition(0).slot.update(truncations=0)  # as a start finds it
+    log.partition(0).slot.update(truncations=0)  # the state at a start
     assert cleaner(log)._offsets.get(log.partition(0)) == 0
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
 def test_truncation_seen_by_the_cleaner_is_checkpointed(bench: Maker, policy: str) -> None:
-    """Also of a topic that is not compacted at present."""
+    """Also of a topic that is currently not compacted."""
     log = bench()
     write(log.partition(), 30)
     one = cleaner(log)
@@ -79,7 +79,7 @@ def test_truncation_seen_by_the_cleaner_is_checkpointed(bench: Maker, policy: st
 
 
 def test_truncation_is_kept_if_its_checkpoint_cannot_be_written(bench: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line in the file is that of before the cut; the other logs are written down."""
+    """The file's line is older than the truncation; lines of the other logs are written."""
     log = bench(count=2)
     for index in (0, 1):
         write(log.partition(index), 30)
@@ -109,7 +109,7 @@ def test_truncation_is_kept_if_its_checkpoint_cannot_be_written(bench: Maker, mo
 def test_a_truncation_within_a_round_that_changes_nothing_moves_no_checkpoint(bench: Maker) -> None:
     log = bench()
     write(log.partition(), 3000, keys=3000)
-    for steps in (1, 2):  # before its first step, and after it
+    for steps in (1, 2):  # before the first step, and after it
         one = cleaner(log, log_cleaner_io_max_bytes_per_second=1e6)
         for _ in range(steps):
             one.step()
@@ -122,7 +122,7 @@ def test_a_truncation_within_a_round_that_changes_nothing_moves_no_checkpoint(be
 def test_a_swap_that_a_dead_janitor_has_not_synced_is_synced_before_the_checkpoint(
     bench: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next round finds the log clean and swaps nothing; a power failure may take the renames all the same."""
+    """The next round finds a clean log and swaps nothing, but a power failure may still undo the renames."""
     log = bench()
     write(log.partition(), 30)
     done: list[str] = []
@@ -132,7 +132,7 @@ def test_a_swap_that_a_dead_janitor_has_not_synced_is_synced_before_the_checkpoi
         raise KeyboardInterrupt
 
     generation = -1
-    while generation != log.partition().state().generation:  # until a round swaps nothing
+    while generation != log.partition().state().generation:  # repeat until a round swaps nothing
         generation = log.partition().state().generation
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(compaction.Compaction, "_abort_if_truncated", dies)
@@ -142,7 +142,9 @@ def test_a_swap_that_a_dead_janitor_has_not_synced_is_synced_before_the_checkpoi
     def sync(directory: Any) -> None:
         if str(directory).endswith("t-0"):
             done.append("synced")
-            assert PartitionLocks(log.run_dir / "partition.lock").try_lock(log.partition().slot.number), "no lock held"
+            assert PartitionLocks(log.run_dir / "partition.lock").try_lock(log.partition().slot.number), (
+                "no lock is held"
+            )
         sync_dir(directory)
 
     def written(log_dir: Any, name: str, offsets: Any) -> None:
@@ -152,12 +154,12 @@ def test_a_swap_that_a_dead_janitor_has_not_synced_is_synced_before_the_checkpoi
     monkeypatch.setattr(FILES, "sync_dir", sync)
     monkeypatch.setattr(checkpoints, "write_offsets", written)
     until_idle(cleaner(log))
-    assert done == ["synced", f"up to {checkpoint(log)['t', 0]}"], "nothing was left to swap"
+    assert done == ["synced", f"up to {checkpoint(log)['t', 0]}"], "the sync must precede the checkpoint"
     assert checkpoint(log)["t", 0] > 0
 
 
 def test_log_truncated_by_recovery_is_dirty_from_there(bench: Maker) -> None:
-    """It grows to beyond the cleaner's checkpoint before the cleaner looks."""
+    """The log grows beyond the cleaner's checkpoint before the cleaner checks it."""
     log = bench()
     write(log.partition(), 30)
     until_idle(cleaner(log))
@@ -175,7 +177,7 @@ def test_log_truncated_by_recovery_is_dirty_from_there(bench: Maker) -> None:
 
 
 def test_checkpoint_beyond_the_log_end_is_reset(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
-    """A damaged file, or one of before a mend: the log would grow to beyond it, and what it got till then be clean."""
+    """After damage or a repair of the file, the log would grow beyond it, and its new records would count as clean."""
     log = bench(count=2)
     for index in range(2):
         write(log.partition(index), 30)

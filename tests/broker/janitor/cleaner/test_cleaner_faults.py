@@ -53,7 +53,7 @@ def test_failed_checkpoint_write_delays_no_other_log(
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_a_followers_log_may_have_gaps_before_it_is_cleaned_here(bench: Maker, enabled: bool) -> None:
-    """Its leader has made them."""
+    """The leader's cleaner has made the gaps."""
     log = bench(count=3)
     for index in (0, 2):
         log.partition(index).slot.update(state=slots.FOLLOWER)
@@ -93,7 +93,7 @@ def test_damaged_log_is_skipped_and_others_are_compacted(bench: Maker, caplog: p
 
 
 def test_batch_with_unordered_offsets_delays_nothing(bench: Maker, caplog: pytest.LogCaptureFixture) -> None:
-    """It came while the topic was not compacted: its own log is compacted around it."""
+    """The batch was written while the topic was not compacted: its log is compacted around it."""
     log = bench(count=2)
     for index in range(2):
         for deltas in ((3, 2, 1, 0), (0, 1, 2, 3), (0, 0)):
@@ -127,7 +127,7 @@ def test_batch_with_unordered_offsets_delays_nothing(bench: Maker, caplog: pytes
 def test_unexpected_exception_affects_only_its_log(
     bench: Maker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
-    """The janitor lives, the log is left alone until the next start, and why is logged with its trace."""
+    """The janitor continues, the log is skipped until the next start, and the log line has the traceback."""
     log = bench(count=2)
     write(log.partition(0), 60)
     write(log.partition(1), 30)
@@ -162,9 +162,9 @@ def test_unexpected_exception_affects_only_its_log(
 def test_log_with_disk_errors_delays_no_other(
     bench: Maker, monkeypatch: pytest.MonkeyPatch, where: str, number: int
 ) -> None:
-    """It is the one that is named, the others are compacted, and it is when the disk allows it."""
+    """The error is logged, other logs are compacted, and this log is compacted when the disk recovers."""
     log = bench(count=2)
-    write(log.partition(0), 60)  # the filthiest, so that it is the first
+    write(log.partition(0), 60)  # the dirtiest log comes first
     write(log.partition(1), 30)
     met: list[tuple[str, OSError]] = []
     one = cleaner(log, met)
@@ -188,7 +188,7 @@ def test_log_with_disk_errors_delays_no_other(
 
 
 def _found(where: str) -> tuple[Any, str]:
-    """(owner, name) of a function of the cleaner's."""
+    """(owner, name) of a function of the cleaner."""
     *path, name = where.split(".")
     owners = {"LogCleaner": LogCleaner, "Compaction": compaction.Compaction, "CleanerOffsets": CleanerOffsets}
     return owners[path[0]] if path else compaction, name

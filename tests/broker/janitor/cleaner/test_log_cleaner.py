@@ -1,4 +1,4 @@
-"""The janitor's log cleaner: which log is next, its fill_rate, and topics that change."""
+"""The janitor's log cleaner: the choice of logs, its rate, and topics that change."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_throttled_round_is_aborted_cleanly(bench: Maker) -> None:
     write(log.partition(), 3000, keys=3000)
     one = cleaner(log, log_cleaner_io_max_bytes_per_second=1e3)
     one.step()
-    assert 100_000 < one.step() < 400_000  # 256 KiB at 1 kB a second, less what the reading took
+    assert 100_000 < one.step() < 400_000  # 256 KiB at 1 kB per second, less the time of the read
     for _ in range(20):
         one.step()
         if list((log.data / "t-0").glob("*.cleaned")):
@@ -80,7 +80,7 @@ def test_a_topic_made_again_is_dirty_from_its_start(bench: Maker) -> None:
     one = cleaner(log)
     until_idle(one)
     assert one._offsets.get(log.partition()) == checkpoint(log)[("t", 0)]
-    log.partition().incarnation += 1  # whose directory is not made yet
+    log.partition().incarnation += 1  # the new topic's directory does not exist yet
     assert one._offsets.get(log.partition()) is None
     log.partition().incarnation -= 1
     DeletedPartitionLines([str(log.data)], CheckpointLocks(log.data.parent)).forget("t", 0, 0)
@@ -101,7 +101,7 @@ def test_a_partition_deleted_meanwhile(bench: Maker) -> None:
 def test_a_round_that_changes_nothing_is_not_begun_again_before_the_backoff(
     bench: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the reason, as a checkpoint that is not believed: the others have their turn, then there is a pause."""
+    """For any reason, such as an ignored checkpoint: other logs are compacted first, then the cleaner pauses."""
     log = bench(count=2)
     write(log.partition(0), 60)
     write(log.partition(1), 30)
@@ -122,7 +122,7 @@ def test_a_round_that_changes_nothing_is_not_begun_again_before_the_backoff(
 
 @pytest.mark.slow
 def test_as_many_logs_at_the_same_time_as_there_are_threads(bench: Maker) -> None:
-    """They take turns, and share the memory."""
+    """Compactions alternate, and share the memory."""
     log = bench(count=3)
     for index in range(3):
         write(log.partition(index), 600, keys=600)
@@ -146,7 +146,7 @@ def test_as_many_logs_at_the_same_time_as_there_are_threads(bench: Maker) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, -1.0])
 def test_rate_of_zero_is_a_long_pause(bench: Maker, rate: float) -> None:
-    """Kafka takes such numbers, and waits."""
+    """Kafka accepts such rates, and waits."""
     log = bench()
     write(log.partition(), 3000, keys=3000)
     one = cleaner(log, log_cleaner_io_max_bytes_per_second=rate)
@@ -156,7 +156,7 @@ def test_rate_of_zero_is_a_long_pause(bench: Maker, rate: float) -> None:
 
 
 def test_a_topic_made_again_waits_for_the_compaction_of_the_former_one(bench: Maker) -> None:
-    """Both have the same directory, and would write to the same `.cleaned` files."""
+    """Both topics have the same directory, and would write the same `.cleaned` files."""
     log = bench()
     write(log.partition(), 600, keys=600)
     one = cleaner(log, log_cleaner_threads=2)
@@ -172,7 +172,7 @@ def test_a_topic_made_again_waits_for_the_compaction_of_the_former_one(bench: Ma
 
 
 def test_topic_no_longer_compacted_loses_no_records(bench: Maker) -> None:
-    """As when cleanup.policy is set to compact by mistake, and set back."""
+    """For instance, cleanup.policy was set to compact by mistake, and is set back."""
     log = bench()
     write(log.partition(), 30)
     before = [(log.data / "t-0" / name).read_bytes() for name in log.files(".log")]
@@ -197,12 +197,12 @@ def test_configs_that_change_while_it_runs(bench: Maker) -> None:
     assert not one.configure(values.__getitem__), "nothing has changed"
     assert one.step() > 100_000
     one.configure((values | {"log.cleaner.io.max.bytes.per.second": 1e9}).__getitem__)
-    assert one.step() < 10_000, "what was owed at the former rate is forgotten"
+    assert one.step() < 10_000, "the pause of the former rate must not apply"
     one.configure((values | {"log.cleaner.backoff.ms": 7, "log.cleaner.dedupe.buffer.size": 4800}).__getitem__)
     one.close()
     one.step()
     assert one._running[0].compaction.memory.buffer_bytes == 4800
-    assert one._running[0].compaction.memory.chunk_bytes == 256 << 10  # the least, as the rate is so low
+    assert one._running[0].compaction.memory.chunk_bytes == 256 << 10  # the minimum, because of the low rate
     one.configure((values | {"log.cleaner.io.max.bytes.per.second": 1e300, "log.cleaner.backoff.ms": 7}).__getitem__)
     while until_idle(one, 7.0):
         pass
