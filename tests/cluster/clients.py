@@ -42,8 +42,8 @@ def _led(broker: Broker, topic: str, partitions: int) -> bool:
 def coordinator(
     cluster: Cluster, key: str, kind: int = 0, *, other_than: int = -1, of: Sequence[Broker] = (), seconds: float = 60
 ) -> int:
-    """The id of the broker that coordinates a group (or with `kind` 1 a transactional id), as soon as one of `of` (any
-    that runs) names one."""
+    """The id of the broker that coordinates a group (or with `kind` 1 a transactional id), once one of `of` (by default
+    any running broker) names one."""
     from kafka.protocol.metadata import FindCoordinatorRequest as Request
 
     found: list[int] = []
@@ -87,7 +87,7 @@ def read_all(cluster: Cluster, topic: str, partitions: int, **options: Any) -> d
 
 
 class Thread:
-    """A thread that runs until it is stopped; `stop` raises what it raised."""
+    """A thread that runs until it is stopped; `stop` raises its exception."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -203,7 +203,7 @@ class Member(Thread):
     def _commit(self) -> None:
         try:
             done = self._consumer.commit(asynchronous=False) or []
-        except KafkaException:  # not assigned, rebalancing, no coordinator: it comes again with the next one
+        except KafkaException:  # not assigned, rebalancing, no coordinator: the next commit includes it
             return
         for one in done:
             if one.error is None and one.offset >= 0:
@@ -214,7 +214,7 @@ class Member(Thread):
 
 
 class Observer(Thread):
-    """Requests a group's offsets all the time, without being a member."""
+    """Requests a group's offsets continuously, without being a member."""
 
     def __init__(self, cluster: Cluster, topic: str, group: str, commits: Commits, partitions: int = 3) -> None:
         super().__init__()
@@ -249,7 +249,7 @@ class Observer(Thread):
 
 @contextmanager
 def running(*threads: Thread) -> Iterator[None]:
-    """Run them within the block; stop them one after the other at its end."""
+    """Run the threads within the block; stop them one after the other at its end."""
     for thread in threads:
         thread.start()
     try:

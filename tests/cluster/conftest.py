@@ -15,7 +15,7 @@ from ..harness.zookeeper import ZooKeeper
 
 @pytest.fixture
 def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
-    """A ZooKeeper session as a tool has it."""
+    """A ZooKeeper session of a tool."""
     opened = ZooKeeperTree(cluster.zookeeper.connect)
     yield opened
     opened.close()

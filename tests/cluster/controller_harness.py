@@ -114,7 +114,7 @@ class ControllerHarness:
     # -- a client
 
     def send(self, request: Any) -> int:
-        """Forward a `kafka.protocol` request (`XRequest[3](…)`); its token."""
+        """Forward a `kafka.protocol` request (`XRequest[3](…)`); return its token."""
         body = bytes(request.encode(version=request.API_VERSION))
         return self._send(request.API_KEY, request.API_VERSION, body)
 
@@ -134,28 +134,28 @@ class ControllerHarness:
         return token in self._answers
 
     def take(self, token: int) -> bytes:
-        """The answer's body, waited for."""
+        """Wait for the answer; return its body."""
         wait_until(lambda: self.answered(token), 60, "an answer of the controller")
         return self._answers.pop(token)
 
     def call(self, request: Any) -> Any:
-        """Send and wait; the decoded response."""
+        """Send a request; return the decoded response."""
         body = self.take(self.send(request))
         name = type(request).__name__.replace("Request", "Response")
         return message_class(name).decode(memoryview(body), version=request.API_VERSION)
 
     def ask(self, key: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Send an internal request; its response."""
+        """Send an internal request; return its response."""
         return internal.decode(self.take(self._send(key, 0, internal.encode(body))))
 
     # -- short forms
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> Any:
-        """Create a topic; its result."""
+        """Create a topic; return its result."""
         return self.call(create_request(name, partitions, False, **configs)).topics[0]
 
     def delete(self, *names: str, timeout_ms: int = 60_000) -> list[Any]:
-        """Delete topics; their results."""
+        """Delete topics; return their results."""
         request = message_class("DeleteTopicsRequest")[5](topic_names=list(names), timeout_ms=timeout_ms)
         return list(self.call(request).responses)
 

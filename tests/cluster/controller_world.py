@@ -1,7 +1,7 @@
 """A cluster for tests of decisions: state nodes of the tree, and a controller with a possibly stale view.
 
-Leaders write their isr without asking, so the controller's writes are refused as ZooKeeper would refuse them. Every
-change is checked when it is written. `holders` are the replicas that have all that was ever committed.
+Leaders write their ISR directly to the tree, so the controller's writes may be refused, as by ZooKeeper. Every
+change is checked when it is written. `holders` are the replicas that have all records ever committed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Decision = Callable[[], list[StateChange]]
 
 
 class World:
-    """Nodes, who holds the data, and the controller's state."""
+    """Nodes, the holders of the data, and the controller's state."""
 
     def __init__(self, brokers: Iterable[int] = ()) -> None:
         self.nodes: dict[Partition, LeaderIsrAndControllerEpoch] = {}
@@ -37,7 +37,7 @@ class World:
         assert decide() == []
 
     def write(self, changes: list[StateChange], clean: bool = True) -> bool:
-        """Write each on its condition; False when one was refused, and its node read again."""
+        """Write each change on its condition; False if one was refused and its node read again."""
         assert len({change.partition for change in changes}) == len(changes)
         done = [self._write(change, clean) for change in changes]
         return all(done)

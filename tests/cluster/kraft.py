@@ -80,7 +80,7 @@ def leader_change(base: int, voters: Sequence[int], epoch: int = 1) -> bytes:
 
 
 def snapshot(directory: Path, end: int, values: Sequence[bytes], epoch: int = 1) -> Path:
-    """A whole snapshot of what the log up to `end` comes to."""
+    """A complete snapshot of the log up to `end`."""
     parts = [control_batch(0, 3), batch(1, values) if values else b"", control_batch(1 + len(values), 4)]
     path = directory / f"{end:020d}-{epoch:010d}.checkpoint"
     path.write_bytes(b"".join(parts))

@@ -25,7 +25,7 @@ def batches(directory: Path) -> dict[int, bytes]:
 
 
 def differences(cluster: Cluster, topic: str, partition: int = 0) -> list[str]:
-    """How the replicas of a partition differ, in words; [] when they are the same."""
+    """Descriptions of the differences between the replicas of a partition; [] if they are equal."""
     logs = {
         number: batches(broker.data_dir / f"{topic}-{partition}")
         for number, broker in enumerate(cluster.brokers)

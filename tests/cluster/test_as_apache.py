@@ -1,4 +1,4 @@
-"""The same administrative requests to Apache Kafka 3.9.1 and to us: the answers are equal but for messages."""
+"""Apache Kafka 3.9.1 and we give the same administrative requests equal answers, except for messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IDS = re.compile(r"UUID\('[^']*'\)|(cluster_id|log_dir)='[^']*'|(total|usable)_
 def both(
     broker: Broker | ExternalBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[Any], tuple[str, str]]]:
-    """A function that returns the answers of Kafka and of us to a request, without what must differ."""
+    """A function that returns the answers of Kafka and of us to a request, without the fields that must differ."""
     apache = Apache("3.9.1", tmp_path_factory.mktemp("apache")).start()
     try:
         with Wire(apache.bootstrap, 60) as theirs, Wire(broker.bootstrap, 60) as ours:
@@ -186,7 +186,7 @@ def scram(*names: str) -> Any:
     return request[0](users=[request.UserName(name=name) for name in names])
 
 
-def test_topics(both: Callable[[Any], tuple[str, str]]) -> None:
+def test_answers_to_topic_requests_equal_kafkas(both: Callable[[Any], tuple[str, str]]) -> None:
     requests: list[Any] = [create("t", partitions=2), create("t")]
     requests += [create(f"v{version}", version) for version in range(7)]
     requests += [create(name) for name in ("", ".", "..", "a b", "x" * 250, "__cluster_metadata", "t.1_x", "t_1.x")]
@@ -219,7 +219,7 @@ def test_topics(both: Callable[[Any], tuple[str, str]]) -> None:
         assert ours == theirs, request
 
 
-def test_configs(both: Callable[[Any], tuple[str, str]]) -> None:
+def test_answers_to_config_requests_equal_kafkas(both: Callable[[Any], tuple[str, str]]) -> None:
     requests = [create("t", configs={"retention.ms": "5000"}), describe(2, "t")]
     requests += [describe(2, "t", version, ["retention.ms", "nope"]) for version in range(1, 5)]
     requests += [describe(2, "nope"), describe(2, "a b"), describe(2, ""), describe(4, "9"), describe(4, "x")]
@@ -251,7 +251,7 @@ def test_configs(both: Callable[[Any], tuple[str, str]]) -> None:
         assert ours == theirs, request
 
 
-def test_unknown_resources(both: Callable[[Any], tuple[str, str]]) -> None:
+def test_answers_on_unknown_resources_equal_kafkas(both: Callable[[Any], tuple[str, str]]) -> None:
     quotas, cluster = message("DescribeClientQuotasRequest"), message("DescribeClusterRequest")
     requests = [acls(version) for version in range(4)]
     requests += [quotas[version](components=[], strict=False) for version in range(2)]

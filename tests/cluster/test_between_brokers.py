@@ -48,7 +48,7 @@ def clients_port() -> int:
 
 @pytest.fixture(scope="module")
 def broker(zookeeper: ZooKeeper, clients_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker alone in its cluster, with a listener for clients and one for brokers."""
+    """A single broker, with a listener for clients and one for brokers."""
     made = Broker(tmp_path_factory.mktemp("broker"), broker_id=0, zookeeper_connect=zookeeper.connect)
     protocols = "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT"
     made.set(
@@ -85,7 +85,7 @@ def epoch(zookeeper: ZooKeeper) -> int:
 
 
 def send(wire: Wire, name: str, version: int = -1, **fields: Any) -> Any:
-    """Send an inter-broker request; its answer."""
+    """Send an inter-broker request; return its answer."""
     version = NEWEST[name] if version < 0 else version
     wire.send_raw(interbroker.request(name, version, 1, "forged", **fields))
     return interbroker.response(name, version, wire.read_frame())[1]
@@ -125,7 +125,7 @@ def know(topic: str, number: int) -> Any:
 ORDERS: dict[str, Callable[[str, int], Any]] = {"LeaderAndIsr": lead, "StopReplica": stop, "UpdateMetadata": know}
 
 
-def others_get_nothing(wire: Wire, epoch: int) -> None:
+def check_all_are_refused(wire: Wire, epoch: int) -> None:
     """Each of the four requests, in each version, is refused, and the topic stays."""
     for name, newest in NEWEST.items():
         for version in range(1 if name == "ControlledShutdown" else 0, newest + 1):
@@ -148,12 +148,12 @@ def empty(name: str, version: int) -> dict[str, Any]:
 
 def test_requests_from_unknown_address_are_refused(broker: Broker, watch: Watch, epoch: int) -> None:
     with Wire(broker.bootstrap, source=STRANGER) as wire:
-        others_get_nothing(wire, epoch)
+        check_all_are_refused(wire, epoch)
 
 
 def test_requests_on_client_listener_are_refused(broker: Broker, clients_port: int, watch: Watch, epoch: int) -> None:
     with Wire(f"127.0.0.1:{clients_port}") as wire:
-        others_get_nothing(wire, epoch)
+        check_all_are_refused(wire, epoch)
 
 
 def test_requests_with_unknown_controller_epoch_are_refused(broker: Broker, watch: Watch, epoch: int) -> None:
@@ -164,7 +164,11 @@ def test_requests_with_unknown_controller_epoch_are_refused(broker: Broker, watc
                 answer = send(wire, name, **controller_fields(claimed), **order("t", 0))
                 assert answer.error_code == STALE_CONTROLLER_EPOCH, name
         create_named(wire, f"after-{epoch}", 1)
-        wait_until(lambda: wire.metadata(f"after-{epoch}").topics[0].error_code == 0, 60, "orders are carried out")
+        wait_until(
+            lambda: wire.metadata(f"after-{epoch}").topics[0].error_code == 0,
+            60,
+            "the controller's requests are carried out",
+        )
 
 
 def test_invalid_topic_names_are_refused(broker: Broker, watch: Watch, epoch: int) -> None:
@@ -205,7 +209,7 @@ def directories(folder: Path) -> set[Path]:
 
 
 def test_follower_fetch_from_unknown_address_is_refused(broker: Broker, clients_port: int, watch: Watch) -> None:
-    """It would read uncommitted records, and count as a replica that has them."""
+    """The sender would read uncommitted records, and count as a replica that has them."""
     number = topic_id(broker.wire(), "t")
     for version, topic in ((4, "t"), (12, "t"), (13, number), (17, number)):
         for wire in (Wire(broker.bootstrap, source=STRANGER), Wire(f"127.0.0.1:{clients_port}")):
@@ -252,7 +256,7 @@ def test_allowed_hosts_are_admitted(zookeeper: ZooKeeper, tmp_path: Path) -> Non
 
 
 def test_broker_is_admitted_once_registered(zookeeper: ZooKeeper, broker: Broker, watch: Watch) -> None:
-    """Even before the controller has sent its address."""
+    """The broker is admitted even before the controller has sent its address."""
     tree = ZooKeeperTree(zookeeper.connect)
     node = {
         "version": 5,

@@ -57,7 +57,7 @@ def test_new_registration_raises_leader_epochs(at_once: bool) -> None:
 
 
 def test_other_endpoints_are_seen_without_an_event() -> None:
-    """They changed while ZooKeeper was away, and the watch was lost; or the event is still to come."""
+    """The endpoints changed while ZooKeeper was away and the watch was lost, or the event has not come yet."""
     peers = Peers()
     peers.tree.multi([Create(PATH, encoded())])
     peers.brokers.read()
@@ -66,4 +66,4 @@ def test_other_endpoints_are_seen_without_an_event() -> None:
     assert peers.brokers.nodes[2].endpoints == {"PLAINTEXT": ("elsewhere", 9092)}
     assert (peers.opened, peers.closed) == ([("there", 9092), ("elsewhere", 9092)], [2])
     assert peers.brokers.read() == (NONE, NONE, NONE)
-    assert not peers.brokers.read_changed(2), "the event says nothing new"
+    assert not peers.brokers.read_changed(2), "the event brings no change"

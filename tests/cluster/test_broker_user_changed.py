@@ -76,7 +76,7 @@ def alter(admin: AdminClient, broker: int, value: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def test_brokers_change_their_user(cluster: Cluster) -> None:
+def test_brokers_change_their_user_without_an_error(cluster: Cluster) -> None:
     admins = [AdminClient({"bootstrap.servers": broker.bootstrap}) for broker in cluster.brokers]
     feed = Feed(cluster, make_topic(cluster), PARTITIONS)
     with running(feed):
@@ -107,7 +107,7 @@ def _await_loaded(cluster: Cluster, number: int) -> None:
 
 
 def _check_secrets(cluster: Cluster, admins: list[AdminClient]) -> None:
-    """The passwords are in no log and no answer, and encrypted in the tree."""
+    """Check that the passwords are in no log and no answer, and encrypted in the tree."""
     for number, (broker, admin) in enumerate(zip(cluster.brokers, admins, strict=True)):
         assert "hunter" not in broker.log and "authentication failed" not in broker.log
         resource = ConfigResource(ResourceType.BROKER, str(number))

@@ -77,7 +77,7 @@ class Member:
         return x509.load_der_x509_certificate(der or b"").serial_number
 
     def loaded(self, roles: tuple[str, ...]) -> list[int]:
-        """By role, how often its processes have loaded new files."""
+        """The number of times that the processes of each role have loaded new files."""
         return [
             len(re.findall(rf"INFO {role} .*: new (?:ones use|connections get)", self.broker.log)) for role in roles
         ]
@@ -93,14 +93,14 @@ def make_topic(cluster: Cluster) -> str:
 def load(feed: Feed) -> None:
     """Wait until both brokers acknowledge more records."""
     wanted = len(feed.acked) + LOADED
-    wait_until(lambda: len(feed.acked) >= wanted, 60, "replication to go on")
+    wait_until(lambda: len(feed.acked) >= wanted, 60, "more acknowledged records")
 
 
 class Roll:
-    """One way to give a broker something new."""
+    """A way to give a broker new certificates."""
 
     def __init__(self, act: Callable[[Member, Pair | None, bytes], None], roles: tuple[str, ...]) -> None:
-        """`roles`: whose processes load it, of those that have loaded something before, or load it in any case."""
+        """`roles`: the roles whose processes load the files."""
         self._act, self._roles = act, roles
 
     def step(self, member: Member, pair: Pair | None, trusted: bytes, feed: Feed) -> None:

@@ -1,6 +1,6 @@
 """Chaos: its checks find planted faults; a long run of random faults finds none (`make chaos`, tests/CHAOS.md).
 
-`ODRADEK_TEST_SEED` repeats a run's faults, `ODRADEK_TEST_MINUTES` says for how long.
+`ODRADEK_TEST_SEED` repeats a run's faults, `ODRADEK_TEST_MINUTES` sets its duration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .chaos.report import Summary
 
 
 def test_seed_determines_faults() -> None:
-    """Also when a run starts in the middle."""
+    """This holds also for a run that starts in the middle."""
     first = list(itertools.islice(plan.rounds(7), 40))
     assert first == list(itertools.islice(plan.rounds(7), 40))
     assert first != list(itertools.islice(plan.rounds(8), 40))
@@ -34,7 +34,7 @@ def test_seed_determines_faults() -> None:
     assert kinds == FAULTS.keys(), "some faults are never drawn"
 
 
-# -- what judges
+# -- the checks
 
 
 def replica(folder: Path, *segments: list[bytes]) -> Path:
@@ -63,7 +63,7 @@ def test_changed_byte_is_found(tmp_path: Path) -> None:
     first = replica(tmp_path / "a", some)
     second = replica(tmp_path / "b", [*some[:3], bytes(changed), some[4]])
     assert len(differences("t-0", [first, second], 5)) == 1
-    assert differences("t-0", [first, second], 3) == [], "it is beyond the high watermark"
+    assert differences("t-0", [first, second], 3) == [], "the byte is above the high watermark"
 
 
 def test_short_replica_is_found(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_decreasing_commit_is_found() -> None:
     assert len(commits.faults) == 2
 
 
-def test_late_commit_is_no_fault() -> None:
-    """The client sent it again, to another coordinator, before the first one received it."""
+def test_late_commit_is_only_counted() -> None:
+    """The client sent the commit again, to another coordinator, before the first one received it."""
     commits = Commits()
     commits.delay([TopicPartition("t", 0, 7)])
     commits.note([TopicPartition("t", 0, 7)])
@@ -98,8 +98,8 @@ def test_late_commit_is_no_fault() -> None:
 
 
 @pytest.mark.live
-def test_report_table(tmp_path: Path) -> None:
-    """A row for each run, with as many cells as columns."""
+def test_report_has_a_row_for_each_run(tmp_path: Path) -> None:
+    """Each row has as many cells as the head has columns."""
     path = tmp_path / "CHAOS.md"
     for seed in range(2):
         summary = Summary(seed, rounds=3)
@@ -130,25 +130,25 @@ def test_cut_network_passes_nothing() -> None:
         with network.entered(), socket.create_server((HUB, 0)) as server:
             port = server.getsockname()[1]
             with network.at(0):
-                wait_until(lambda: reaches(HUB, port), 30, "what is not cut comes through")
+                wait_until(lambda: reaches(HUB, port), 30, "packets of an uncut network")
             with network.cut(0, HUB):
                 with network.at(0):
                     assert not reaches(HUB, port)
                 with network.at(1):
-                    wait_until(lambda: reaches(HUB, port), 30, "the other host is not concerned")
+                    wait_until(lambda: reaches(HUB, port), 30, "packets of the host that is not cut")
             with network.at(0), network.slow(0, 512):
-                wait_until(lambda: reaches(HUB, port), 30, "it is whole again")
+                wait_until(lambda: reaches(HUB, port), 30, "packets of the restored network")
     finally:
         network.close()
 
 
-# -- all of it
+# -- a whole run
 
 
 @pytest.mark.long
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(3600)
-def test_chaos(tmp_path: Path) -> None:
+def test_random_faults_break_no_guarantee(tmp_path: Path) -> None:
     seed = int(os.environ.get("ODRADEK_TEST_SEED", random.randrange(1 << 32)))
     minutes = float(os.environ.get("ODRADEK_TEST_MINUTES", 10))
     print(f"ODRADEK_TEST_SEED={seed} ODRADEK_TEST_MINUTES={minutes:g}")

@@ -13,7 +13,7 @@ from .chaos.security import Clients
 
 
 class FailingClient:
-    """Acknowledges at the next poll what was produced, but fails at the first record, as librdkafka has done."""
+    """Acknowledges records at the next poll, but fails at the first one, as librdkafka has done."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[bytes, Callable[[Any, Any], None]]] = []
@@ -38,7 +38,7 @@ class FailingClient:
         return len(self.waiting)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """The client holds no resources."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Client quotas in the metadata tree: Kafka's nodes, and nothing else changed in them."""
+"""Client quotas in the metadata tree: they are Kafka's nodes, and other keys in the nodes stay."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_credentials_of_a_user_stay(tree: Tree) -> None:
     assert quota_nodes.read_all(tree) == {}
 
 
-def test_malformed_nodes_are_left_out(tree: Tree) -> None:
+def test_malformed_nodes_are_ignored(tree: Tree) -> None:
     tree.create("/config/users/bob", b"{")
     tree.create("/config/users/100%", znodes.encode_config({"producer_byte_rate": "5"}))
     tree.create("/config/clients/c", znodes.encode_config({"producer_byte_rate": "x", "consumer_byte_rate": "5"}))

@@ -60,7 +60,7 @@ def producer(cluster: Cluster, **options: Any) -> Producer:
 
 
 class Sender:
-    """Sends numbers to partition 0, and keeps which were acknowledged at which offset."""
+    """Sends numbers to partition 0, and records the offsets of acknowledged ones."""
 
     def __init__(self, cluster: Cluster, topic: str, **options: Any) -> None:
         self.acked: dict[int, int] = {}
@@ -107,7 +107,7 @@ def read_all(cluster: Cluster, topic: str) -> list[int]:
 
 
 def check(cluster: Cluster, topic: str, sender: Sender) -> None:
-    """Every acknowledged record is there, once and in order; all replicas have the same bytes."""
+    """Check that every acknowledged record exists once and in order, and that all replicas have the same bytes."""
     acked, found = sender.finish(), read_all(cluster, topic)
     assert not sender.errors, sender.errors[:3]
     assert set(acked) <= set(found), f"lost: {sorted(set(acked) - set(found))[:10]}"
@@ -122,7 +122,7 @@ def controller(tree: ZooKeeperTree) -> int:
 
 
 @pytest.mark.smoke
-def test_replicas_of_a_new_topic_follow(cluster: Cluster, tree: ZooKeeperTree) -> None:
+def test_all_replicas_of_a_new_topic_are_in_sync(cluster: Cluster, tree: ZooKeeperTree) -> None:
     topic = make_topic(cluster, partitions=2)
     sender = Sender(cluster, topic)
     sender.send(500)
@@ -135,7 +135,7 @@ def test_replicas_of_a_new_topic_follow(cluster: Cluster, tree: ZooKeeperTree) -
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_the_leader_is_killed(cluster: Cluster, compression: str) -> None:
+def test_no_acknowledged_record_is_lost_when_the_leader_is_killed(cluster: Cluster, compression: str) -> None:
     topic = make_topic(cluster)
     sender = Sender(cluster, topic, **{"enable.idempotence": True, "compression.type": compression})
     sender.send(300)
@@ -149,7 +149,7 @@ def test_the_leader_is_killed(cluster: Cluster, compression: str) -> None:
     check(cluster, topic, sender)
 
 
-def test_the_controller_is_killed(cluster: Cluster, tree: ZooKeeperTree) -> None:
+def test_another_controller_is_elected_when_the_controller_is_killed(cluster: Cluster, tree: ZooKeeperTree) -> None:
     topic = make_topic(cluster)
     sender = Sender(cluster, topic, **{"enable.idempotence": True})
     sender.send(100)
@@ -163,7 +163,9 @@ def test_the_controller_is_killed(cluster: Cluster, tree: ZooKeeperTree) -> None
     check(cluster, topic, sender)
 
 
-def test_leader_and_controller_are_killed_at_once(cluster: Cluster, tree: ZooKeeperTree) -> None:
+def test_no_acknowledged_record_is_lost_when_leader_and_controller_are_killed(
+    cluster: Cluster, tree: ZooKeeperTree
+) -> None:
     """A record that only the surviving broker has is unacknowledged because of min.insync.replicas."""
     topic = make_topic(cluster)
     sender = Sender(cluster, topic, **{"enable.idempotence": True})
@@ -180,7 +182,7 @@ def test_leader_and_controller_are_killed_at_once(cluster: Cluster, tree: ZooKee
     check(cluster, topic, sender)
 
 
-def test_too_few_replicas_in_sync_refuse_produce(cluster: Cluster) -> None:
+def test_produce_is_refused_with_too_few_in_sync_replicas(cluster: Cluster) -> None:
     topic = make_topic(cluster)
     leader = cluster.wait_leader(topic)
     others = [number for number in range(3) if number != leader]
@@ -190,10 +192,10 @@ def test_too_few_replicas_in_sync_refuse_produce(cluster: Cluster) -> None:
     alone = Sender(cluster, topic, **{"message.timeout.ms": 2000, "retries": 0})
     alone.send()
     alone.finish()
-    assert alone.errors[0].code() in (NOT_ENOUGH_REPLICAS, -192), "refused, or timed out while it was tried again"
+    assert alone.errors[0].code() in (NOT_ENOUGH_REPLICAS, -192), "refused, or timed out during retries"
     lone = Sender(cluster, topic, acks=1)
     lone.send()
-    assert lone.finish() == {0: 0}, "acks=1 is the leader's alone"
+    assert lone.finish() == {0: 0}, "acks=1 needs only the leader"
     for number in others:
         cluster.restart(number)
     cluster.wait_isr(topic, 0, 3)
@@ -227,7 +229,7 @@ def test_killed_process_does_not_disturb_others(cluster: Cluster, tree: ZooKeepe
         cluster.broker(follower).await_respawn(role, dead)
         sender.send(50)
     check(cluster, topic, sender)
-    assert tree.exists(path) == registered, "its session went on, so its registration is the same"
+    assert tree.exists(path) == registered, "the session continued, so the registration is the same"
 
 
 def test_topic_is_deleted_when_all_its_brokers_are_up(cluster: Cluster, tree: ZooKeeperTree) -> None:
@@ -240,13 +242,17 @@ def test_topic_is_deleted_when_all_its_brokers_are_up(cluster: Cluster, tree: Zo
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     with pytest.raises(KafkaException):
         admin.delete_topics([topic], operation_timeout=1, request_timeout=60)[topic].result(90)
-    assert tree.exists(f"{znodes.DELETE_TOPICS}/{topic}") is not None, "it waits for the broker that is away"
+    assert tree.exists(f"{znodes.DELETE_TOPICS}/{topic}") is not None, "the deletion waits for the broker that is away"
     cluster.restart(away)
-    wait_until(lambda: tree.exists(f"{znodes.DELETE_TOPICS}/{topic}") is None, 60, "the mark, which goes last, to go")
+    wait_until(
+        lambda: tree.exists(f"{znodes.DELETE_TOPICS}/{topic}") is None,
+        60,
+        "the removal of the mark, which is the last step",
+    )
     assert tree.exists(znodes.topic_path(topic)) is None
     assert tree.exists(f"{znodes.TOPIC_CONFIGS}/{topic}") is None
     for broker in cluster.brokers:
-        wait_until(lambda b=broker: not Path(b.data_dir, f"{topic}-0").exists(), 30, "its directories to go")  # type: ignore[misc]  # a default in a lambda
+        wait_until(lambda b=broker: not Path(b.data_dir, f"{topic}-0").exists(), 30, "the removal of its directories")  # type: ignore[misc]  # a default in a lambda
 
 
 def test_partitions_are_added(cluster: Cluster) -> None:
@@ -259,8 +265,8 @@ def test_partitions_are_added(cluster: Cluster) -> None:
         cluster.wait_isr(topic, partition, 3)
 
 
-def test_zookeeper_outage(cluster: Cluster) -> None:
-    """Leaders go on serving; what needs ZooKeeper is done when it is back."""
+def test_leaders_serve_during_a_zookeeper_outage(cluster: Cluster) -> None:
+    """Leaders continue; changes that need ZooKeeper follow when it is back."""
     topic = make_topic(cluster)
     sender = Sender(cluster, topic, **{"enable.idempotence": True})
     sender.send(50)
@@ -270,7 +276,7 @@ def test_zookeeper_outage(cluster: Cluster) -> None:
     assert len(sender.finish()) == 150
     cluster.zookeeper.start()
     leader = cluster.wait_leader(topic)
-    wait_until(lambda: _can_make_topics(cluster), 60, "topics can be made again")
+    wait_until(lambda: _can_make_topics(cluster), 60, "the creation of a topic")
     cluster.kill(leader)
     cluster.wait_leader(topic, other_than=leader)
     sender.send(50)
@@ -319,7 +325,7 @@ def test_preferred_leaders_are_elected(cluster: Cluster) -> None:
 
 
 def test_partition_is_reassigned(cluster: Cluster, tree: ZooKeeperTree) -> None:
-    """From one broker to the two others: they are in sync and lead, and the old log is gone."""
+    """The partition moves from one broker to the others: they are in sync, one leads, and the old log is deleted."""
     topic = make_topic(cluster, factor=1, min_insync_replicas=1)
     old = cluster.wait_leader(topic)
     sender = Sender(cluster, topic, **{"enable.idempotence": True})
@@ -334,8 +340,12 @@ def test_partition_is_reassigned(cluster: Cluster, tree: ZooKeeperTree) -> None:
     assert cluster.wait_leader(topic, other_than=old) == others[0]
     assert set(acked) == set(read_all(cluster, topic))
     assert not sender.errors
-    wait_until(lambda: not Path(cluster.broker(old).data_dir, f"{topic}-0").exists(), 30, "the old log to go")
+    wait_until(lambda: not Path(cluster.broker(old).data_dir, f"{topic}-0").exists(), 30, "the removal of the old log")
     node = znodes.decode_topic(tree.get(znodes.topic_path(topic))[0])
     assert not node.adding
     assert not node.removing
-    wait_until(lambda: tree.exists("/admin/reassign_partitions") is None, 30, "the order, which goes last, to go")
+    wait_until(
+        lambda: tree.exists("/admin/reassign_partitions") is None,
+        30,
+        "the removal of the request, which is the last step",
+    )

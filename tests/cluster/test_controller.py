@@ -60,7 +60,7 @@ def test_created_topic_has_directory_slot_and_snapshot(controller: ControllerHar
         place = info(controller, "t", index)
         state = controller.shared.slots[place.slot].state()
         assert (state.incarnation, state.state) == (place.incarnation, slots.LEADER)
-        assert state.min_isr == 1, "no more than there are replicas, whatever min.insync.replicas says"
+        assert state.min_isr == 1, "at most the number of replicas, whatever min.insync.replicas is"
         directory = controller.data_dir / f"t-{index}"
         assert checkpoints.read_partition_metadata(directory) == made.topic_id.bytes
 
@@ -91,7 +91,7 @@ def test_wait_for_silent_worker_is_bounded(controller: ControllerHarness, capfd:
 
 def test_dead_worker_is_not_awaited(controller: ControllerHarness, capfd: pytest.CaptureFixture[str]) -> None:
     restarted(controller).be_worker()
-    controller.roles.close()  # its byte is free: it is dead, whatever the table says
+    controller.roles.close()  # its byte is free, so the worker is dead, whatever the table has
     tokens = [controller.send(create_request(f"t{number}")) for number in range(20)]
     for token in tokens:
         controller.take(token)
@@ -118,7 +118,7 @@ def test_refusals_have_codes_and_messages(controller: ControllerHarness) -> None
     assert [topic.error_code for topic in response.topics] == [errors.INVALID_REQUEST]
 
 
-def test_the_partition_table_grows(controller: ControllerHarness) -> None:
+def test_partition_table_grows_for_a_wide_topic(controller: ControllerHarness) -> None:
     capacity = controller.shared.slots.capacity
     assert controller.create("wide", capacity + 1).error_code == 0
     places = controller.snapshot().topics["wide"].partitions
@@ -144,7 +144,7 @@ def test_partitions_are_added(controller: ControllerHarness) -> None:
 
 
 def test_partition_limit_counts_all_topics_of_a_request(controller: ControllerHarness) -> None:
-    """Each topic is within the limit; created one after the other they would block all requests for an hour."""
+    """Each topic is within the limit; together they would block all requests for an hour."""
     request, names = message_class("CreatePartitionsRequest"), ["t", "u"]
     for name in names:
         controller.create(name, 1)
@@ -186,8 +186,8 @@ def test_deleted_topic_frees_its_name(controller: ControllerHarness) -> None:
     assert checkpoints.read_partition_metadata(controller.data_dir / "t-0") == new.topic_id.bytes
 
 
-def test_a_topic_of_many_partitions_is_deleted_in_steps(controller: ControllerHarness) -> None:
-    """More partitions than one step removes; the lock of one is held."""
+def test_topic_of_many_partitions_is_deleted_in_steps(controller: ControllerHarness) -> None:
+    """The topic has more partitions than one step removes; the lock of one is held."""
     count = AT_ONCE + TOGETHER + 1
     controller.create("t", count)
     place = info(controller, "t", 1)
@@ -195,7 +195,7 @@ def test_a_topic_of_many_partitions_is_deleted_in_steps(controller: ControllerHa
     request = message_class("DeleteTopicsRequest")
     token = controller.send(request[1](topic_names=["t"], timeout_ms=60_000))
     used = controller.data_dir.glob
-    wait_until(lambda: [path.name for path in used("t-*[0-9]")] == ["t-1"], 60, "all others go")
+    wait_until(lambda: [path.name for path in used("t-*[0-9]")] == ["t-1"], 60, "the removal of all others")
     assert not controller.answered(token)
     controller.locks.unlock(place.slot)
     assert controller.take(token)
@@ -209,7 +209,7 @@ def test_deletion_waits_for_the_partition_lock(controller: ControllerHarness) ->
     assert controller.locks.try_lock(place.slot)
     request = message_class("DeleteTopicsRequest")[5](topic_names=["t"], timeout_ms=60_000)
     token = controller.send(request)
-    wait_until(lambda: controller.directories()[0].endswith("-delete"), 30, "the other partition goes")
+    wait_until(lambda: controller.directories()[0].endswith("-delete"), 30, "the removal of the other partition")
     assert not controller.answered(token, 0.05)
     assert controller.shared.slots[place.slot].state().state == slots.LEADER
     assert controller.create("t").error_code == errors.TOPIC_ALREADY_EXISTS
@@ -242,7 +242,7 @@ def test_deletion_continues_after_kill(controller: ControllerHarness) -> None:
     wait_until(lambda: controller.shared.slots[place.slot].state().state == slots.FREE, 30, "its slot is free")
 
 
-def test_delete_by_id(controller: ControllerHarness) -> None:
+def test_topics_are_deleted_by_id(controller: ControllerHarness) -> None:
     import uuid
 
     made = controller.create("t")
@@ -265,7 +265,7 @@ def test_deletion_can_be_forbidden(tmp_path: Path) -> None:
         harness.close()
 
 
-# -- dying and starting again
+# -- kills and restarts
 
 
 def test_restarted_process_keeps_slots(controller: ControllerHarness) -> None:
@@ -338,7 +338,7 @@ def test_log_dirs_of_apache_become_topics(tmp_path: Path) -> None:
         snapshot = harness.snapshot()
         assert snapshot.by_id(topic_id) == "theirs"
         assert len(snapshot.topics["theirs"]) == 2
-        assert snapshot.topics["theirs"].partitions[1].leader_epoch >= 5, "above what its log has"
+        assert snapshot.topics["theirs"].partitions[1].leader_epoch >= 5, "above the epoch of its log"
         assert snapshot.topic_config("__consumer_offsets")["cleanup.policy"] == ["compact"]
     finally:
         harness.close()
@@ -385,10 +385,10 @@ def test_bad_config_changes_are_refused(controller: ControllerHarness) -> None:
     assert controller.snapshot().topics["t"].config == {}
 
 
-# -- the broker's own requests
+# -- internal requests of the broker
 
 
-def test_automatic_creation(controller: ControllerHarness) -> None:
+def test_topics_are_created_automatically(controller: ControllerHarness) -> None:
     answer = controller.ask(internal.AUTO_CREATE, {"topics": ["a", "b c", "__consumer_offsets"]})
     assert {name: code for name, (code, _) in answer["errors"].items()} == {
         "a": 0,
@@ -399,7 +399,7 @@ def test_automatic_creation(controller: ControllerHarness) -> None:
     assert controller.ask(internal.AUTO_CREATE, {"topics": ["a"]})["errors"] == {"a": [0, None]}
 
 
-def test_producer_ids_are_never_given_twice(controller: ControllerHarness) -> None:
+def test_producer_ids_are_unique(controller: ControllerHarness) -> None:
     given: set[int] = set()
     for turn in range(4):
         block = controller.ask(internal.PRODUCER_IDS, {})
@@ -412,7 +412,7 @@ def test_producer_ids_are_never_given_twice(controller: ControllerHarness) -> No
             controller.start()
 
 
-def test_offsets_of_version_0_are_kept_in_the_tree(controller: ControllerHarness) -> None:
+def test_offsets_of_version_0_are_stored_in_the_tree(controller: ControllerHarness) -> None:
     controller.create("t", 2)
     commit = {"group": "g", "offsets": [["t", 0, 42], ["t", 1, 7], ["t", 2, 1], ["nope", 0, 1]]}
     assert [code for _, _, code in controller.ask(internal.COMMIT_V0, commit)["errors"]] == [0, 0, 3, 3]

@@ -82,7 +82,7 @@ def test_controller_reloads_although_watch_fails(cluster: Any) -> None:
 
 
 class FailingWrite:
-    """ZooKeeper lets one write fail, while the connection stays."""
+    """One write fails, while the connection to ZooKeeper stays."""
 
     def __init__(self, tree: Any) -> None:
         self.writes = 0
@@ -135,7 +135,7 @@ def test_unfinished_event_is_completed(cluster: Any) -> None:
 
 
 def test_topic_recreated_between_reads_is_found(cluster: Any) -> None:
-    """It is created between the read of the removed node and the read of all names."""
+    """The topic is recreated between the read of the removed node and the read of all names."""
     tree = tree_of(cluster, 1)
     elected = broker_1_elected(cluster, tree)
     elected.tick(cluster.world.now)
@@ -146,7 +146,7 @@ def test_topic_recreated_between_reads_is_found(cluster: Any) -> None:
     assert tree.find(znodes.state_path("t", 0)) is not None
 
 
-def test_a_former_controller_writes_nothing(cluster: Any) -> None:
+def test_former_controller_writes_nothing(cluster: Any) -> None:
     tree, other = tree_of(cluster, 1), tree_of(cluster, 2)
     lease, next_lease = ControllerLease(tree, 1), ControllerLease(other, 2)
     assert lease.run()
@@ -162,7 +162,7 @@ def test_a_former_controller_writes_nothing(cluster: Any) -> None:
         tree.multi([Check(znodes.CONTROLLER_EPOCH, lease.epoch_version)])
 
 
-def test_a_former_controller_deletes_no_topic(cluster: Any) -> None:
+def test_former_controller_deletes_no_topic(cluster: Any) -> None:
     tree, other = tree_of(cluster, 1), tree_of(cluster, 2)
     one = candidate(cluster, tree)
     one.run()
@@ -178,7 +178,7 @@ def test_a_former_controller_deletes_no_topic(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_topic_recreated_right_after_a_deletion_stays(cluster: Any, lost: bool) -> None:
+def test_topic_recreated_right_after_a_deletion_stays(cluster: Any, lost: bool) -> None:
     """Another broker creates it as soon as possible; this broker's connection may be lost at that moment."""
     cluster.zookeeper.lag = 0.0
     tree, other = tree_of(cluster, 1), tree_of(cluster, 2)
@@ -205,8 +205,8 @@ def test_a_topic_recreated_right_after_a_deletion_stays(cluster: Any, lost: bool
     assert znodes.decode_config(tree.find(f"{znodes.TOPIC_CONFIGS}/t")) == {"retention.ms": "-1"}
 
 
-def test_a_topic_without_partitions_is_deleted(cluster: Any) -> None:
-    """A tool or a person has created it: no broker has to confirm the deletion."""
+def test_topic_without_partitions_is_deleted(cluster: Any) -> None:
+    """A tool or a person has created the topic: no broker has to confirm the deletion."""
     tree = tree_of(cluster, 1)
     elected = broker_1_elected(cluster, tree)
     elected.tick(cluster.world.now)
@@ -218,7 +218,7 @@ def test_a_topic_without_partitions_is_deleted(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("left_over", [False, True])
-def test_a_topic_is_created_although_a_stale_config_is_read(cluster: Any, left_over: bool) -> None:
+def test_topic_is_created_although_a_stale_config_is_read(cluster: Any, left_over: bool) -> None:
     tree, path = tree_of(cluster, 1), f"{znodes.TOPIC_CONFIGS}/t"
     tree.create(path, znodes.encode_config({"retention.ms": "1"}))
     former = tree.exists(path)
@@ -244,7 +244,7 @@ def test_outdated_request_is_refused() -> None:
 
     for epoch, number in ((1, 2), (1, 2), (1, 1), (2, 1), (2, 3)):
         order(epoch, f"{view.CONTROLLER}-{number}")
-    order(2, "kafka-1")  # another's controller, which does not count
+    order(2, "kafka-1")  # from another broker's address, which does not count
     assert refused == [NONE, NONE, STALE_CONTROLLER_EPOCH, NONE, NONE, NONE]
 
 
@@ -260,12 +260,12 @@ def test_request_for_former_registration_is_refused(least: int, registered: int,
     assert answers == {epoch: STALE_BROKER_EPOCH if 0 <= epoch < taken else NONE for epoch in range(-1, 11)}
 
 
-def test_no_registration_takes_requests_for_a_former_one(cluster: Any) -> None:
+def test_broker_refuses_requests_for_a_former_registration(cluster: Any) -> None:
     broker, zookeeper = cluster.brokers[1], cluster.zookeeper
     epochs = []
     for _ in range(3):
         broker.start()
-        cluster.world.run(cluster.world.now + 0.02)  # it has joined, and is not registered
+        cluster.world.run(cluster.world.now + 0.02)  # the broker has joined, and is not registered
         epochs.append(broker.controller.owner.controller_requests.least_epoch)
         cluster.world.run(cluster.world.now + 5.0)
         path = f"{znodes.BROKER_IDS}/1"
@@ -274,16 +274,16 @@ def test_no_registration_takes_requests_for_a_former_one(cluster: Any) -> None:
         broker.kill_controller()
         cluster.world.run(cluster.world.now + 5.0)
         orders = broker.controller.owner.controller_requests
-        assert (orders.least_epoch, orders.broker_epoch) == (epochs[-1], epochs[-1]), "the same life goes on"
+        assert (orders.least_epoch, orders.broker_epoch) == (epochs[-1], epochs[-1]), "the broker has not restarted"
         broker.die("dies")
         cluster.world.run(cluster.world.now + 5.0)
     assert epochs == sorted(set(epochs))
 
 
-def test_an_answered_request_is_carried_out_after_a_death(cluster: Any) -> None:
+def test_answered_request_is_carried_out_after_a_crash(cluster: Any) -> None:
     """No controller repeats an answered request, and the published metadata does not have the new topic yet."""
     broker, world = cluster.brokers[2], cluster.world
-    for one in cluster.brokers.values():  # the first is elected
+    for one in cluster.brokers.values():  # the first broker is elected
         one.start()
         world.run(world.now + 5.0)
     take, died = broker.order, list[str]()

@@ -50,17 +50,17 @@ ONE = cluster({0: None}, {"old": [[0], [0]], "a.b": [[0]]})
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "__consumer_offsets", "..."])
-def test_good_names(name: str) -> None:
+def test_valid_topic_names_are_accepted(name: str) -> None:
     assert topicnames.problem(name) is None
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "ä", "a\0", "a\n", "a:b"])
-def test_bad_names(name: str) -> None:
+def test_invalid_topic_names_are_refused(name: str) -> None:
     assert refused(lambda: topicnames.validate(name)).code == errors.INVALID_TOPIC_EXCEPTION
 
 
 @given(st.text(alphabet="ab._", min_size=1, max_size=6), st.text(alphabet="ab._", min_size=1, max_size=6))
-def test_names_collide_when_their_metrics_would(left: str, right: str) -> None:
+def test_names_collide_when_their_metrics_do(left: str, right: str) -> None:
     same = left.replace(".", "_") == right.replace(".", "_")
     assert (topicnames.collision(left, [right]) == right) == (same and left != right)
 
@@ -68,7 +68,7 @@ def test_names_collide_when_their_metrics_would(left: str, right: str) -> None:
 # -- assignment
 
 
-def test_round_robin_as_in_kafkas_own_example() -> None:
+def test_round_robin_equals_kafkas_example() -> None:
     """The table in the documentation of AdminUtils: 5 brokers, 10 partitions, 3 replicas, start 0."""
     assert assign(dict.fromkeys(range(5)), 10, 3, start=0) == {
         0: [0, 1, 2],
@@ -84,7 +84,7 @@ def test_round_robin_as_in_kafkas_own_example() -> None:
     }
 
 
-def test_racks_as_in_kafkas_own_example() -> None:
+def test_rack_aware_assignment_equals_kafkas_example() -> None:
     racks = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
     assert assign(racks, 7, 3, start=0) == {
         0: [0, 3, 1],
@@ -137,13 +137,13 @@ def test_too_many_replicas_are_refused() -> None:
     assert len(plan_topic(TopicRequest("n", 1, MOST_REPLICAS), many, TopicDefaults()).replicas[0]) == MOST_REPLICAS
 
 
-def test_a_topic_has_no_more_partitions_than_its_node_can_hold() -> None:
+def test_number_of_partitions_is_bounded_by_the_size_of_a_node() -> None:
     error = refused(lambda: plan_partitions("old", MOST_PARTITIONS + 1, None, ONE))
     assert error.code == errors.INVALID_PARTITIONS
     assert str(MOST_PARTITIONS) in (error.message or "")
 
 
-def test_some_racks_unknown_is_refused() -> None:
+def test_assignment_with_some_racks_unknown_is_refused() -> None:
     assert refused(lambda: assign({0: "a", 1: None}, 1, 1)).code == errors.UNKNOWN_SERVER_ERROR
 
 
@@ -178,14 +178,14 @@ def test_invalid_topics_are_refused(request_: TopicRequest, code: int, says: str
     assert says in (error.message or "")
 
 
-def test_defaults_and_given_assignments_make_plans() -> None:
+def test_plans_use_defaults_or_the_given_assignment() -> None:
     assert plan_topic(TopicRequest("n"), ONE, TopicDefaults(4, 1)).replicas == {i: [0] for i in range(4)}
     plan = plan_topic(TopicRequest("n", -1, -1, {1: [0], 0: [0]}, {"retention.ms": "5"}), ONE, TopicDefaults())
     assert (plan.replicas, plan.configs, plan.factor) == ({0: [0], 1: [0]}, {"retention.ms": "5"}, 1)
 
 
-def test_compaction_lags_must_not_cross_those_of_the_broker() -> None:
-    """As in Kafka; but a broker's lags do not fail a topic without its own."""
+def test_compaction_lags_that_conflict_with_the_brokers_are_refused() -> None:
+    """As in Kafka, but the broker's lags do not fail a topic without its own."""
     wrong = {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "5"}
     broker: dict[str, Any] = {"id": 0, "rack": None, "endpoints": {}}
     there = Snapshot(raw_snapshot(1, "c", 0, [broker], {}, {"": wrong}), {"broker.id": 0})
@@ -201,7 +201,7 @@ def test_compaction_lags_must_not_cross_those_of_the_broker() -> None:
         plan(**lags)
 
 
-def test_a_broker_that_is_not_registered_has_its_own_configs() -> None:
+def test_unregistered_broker_uses_its_dynamic_configs() -> None:
     topic = {"t": {"id": "0" * 32, "internal": False, "config": {}, "partitions": []}}
     other: dict[str, Any] = {"id": 1, "rack": None, "endpoints": {}}
     dynamic = {"1": {"log.retention.ms": "1"}, "2": {"log.retention.ms": "2"}}
@@ -270,7 +270,7 @@ def test_added_partitions_continue_assignment() -> None:
 # -- configs
 
 
-def test_incremental_changes() -> None:
+def test_incremental_changes_set_append_subtract_and_delete() -> None:
     now = {"retention.ms": "5", "cleanup.policy": "delete"}
     changes = [
         ConfigChange("retention.ms", DELETE, None),
@@ -300,7 +300,7 @@ def test_incremental_changes() -> None:
         ([ConfigChange("a", 7, "x")], errors.INVALID_REQUEST, "Unknown operations type 7"),
     ],
 )
-def test_malformed_changes(changes: list[ConfigChange], code: int, says: str) -> None:
+def test_malformed_changes_are_refused(changes: list[ConfigChange], code: int, says: str) -> None:
     error = refused(lambda: alter.check_changes(changes))
     assert error.code == code
     assert says in (error.message or "")
@@ -317,7 +317,7 @@ def test_only_lists_can_be_appended_to() -> None:
         assert word in (error.message or "")
 
 
-def test_brokers_are_named_by_number() -> None:
+def test_broker_resource_is_a_registered_id_or_empty() -> None:
     assert alter.broker_of("", {0: 0}) is None
     assert alter.broker_of("0", {0: 0}) == 0
     for name in ("x", "5", "-1"):

@@ -39,7 +39,7 @@ def produced(cluster: Cluster, leader: int, topic: str) -> int:
         return int(produce(wire, topic, batch([b"x"])).error_code)
 
 
-def test_min_insync_replicas(cluster: Cluster) -> None:
+def test_changed_min_insync_replicas_applies_on_every_broker(cluster: Cluster) -> None:
     """Another broker than the requested one leads each topic."""
     topics = {leader: make_topic(cluster, leader, (leader + 1) % 3) for leader in (1, 2)}
     cluster.kill(0)
@@ -48,12 +48,12 @@ def test_min_insync_replicas(cluster: Cluster) -> None:
         with changed_brokers(cluster.broker(1), min_insync_replicas="2"):
             for leader, code in ((1, 0), (2, NOT_ENOUGH_REPLICAS)):
                 wait_until(lambda n=leader, code=code: produced(cluster, n, topics[n]) == code, what=f"code {code}")  # type: ignore[misc]  # a default in a lambda
-        wait_until(lambda: produced(cluster, 2, topics[2]) == 0, what="one is enough again")
+        wait_until(lambda: produced(cluster, 2, topics[2]) == 0, what="min.insync.replicas of 1")
     finally:
         cluster.restart(0)
 
 
-def test_unclean_elections(cluster: Cluster, tree: ZooKeeperTree) -> None:
+def test_unclean_election_follows_a_config_change_at_once(cluster: Cluster, tree: ZooKeeperTree) -> None:
     """A partition without an in-sync replica gets a leader when the config changes, not at the next failure."""
     topic = make_topic(cluster, 0, 1)
     cluster.kill(1)
@@ -71,15 +71,15 @@ def test_unclean_elections(cluster: Cluster, tree: ZooKeeperTree) -> None:
 
 
 def connections(cluster: Cluster, follower: int) -> int:
-    """The number of connections of its replicator."""
+    """The number of connections of the follower's replicator."""
     import psutil
 
     (pid,) = cluster.broker(follower).pids("replicator")
     return sum(one.status == psutil.CONN_ESTABLISHED for one in psutil.Process(pid).net_connections("tcp"))
 
 
-def test_fetchers(cluster: Cluster) -> None:
-    for _ in range(8):  # spread over the connections by their ids
+def test_changed_num_replica_fetchers_opens_connections(cluster: Cluster) -> None:
+    for _ in range(8):  # their ids spread them over the connections
         make_topic(cluster, 0, 1)
     before = connections(cluster, 1)
     with cluster.broker(1).wire() as wire:

@@ -1,4 +1,4 @@
-"""A follower's requests to a leader, in any order of events, against a leader's own sessions."""
+"""A follower's requests to a leader in any order of events, checked with the leader's real sessions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Machine(RuleBasedStateMachine):
         self.assigned: dict[Key, int] = {}
         self.held: dict[Key, int] = {}
         self.under_way: FetchRequest | OffsetLookup | None = None
-        self.coming: dict[Key, int] = {}  # the log ends that requests claim
+        self.coming: dict[Key, int] = {}  # the log ends in sent requests
 
     def where(self, key: Key) -> Position:
         return Position(self.assigned[key], self.own[key], 0, 0)
@@ -140,10 +140,10 @@ class Machine(RuleBasedStateMachine):
             assert 1 <= self.under_way.max_wait_ms <= 500
             self.answer_of = self.leader.fetch(self.under_way)
             self.parts = dict(self.answer_of[2])
-            self.check_what_the_leader_knows()
+            self.check_the_leaders_session()
 
-    def check_what_the_leader_knows(self) -> None:
-        """Exactly what is wanted now, and no offset that the follower has not, but below the high watermark."""
+    def check_the_leaders_session(self) -> None:
+        """The session has exactly the wanted partitions; offsets are the log ends, or below the high watermark."""
         if not self.answer_of[0]:
             assert len(self.parts) == self.machine._fetching
             for key, one in self.parts.items():
@@ -162,8 +162,8 @@ class Machine(RuleBasedStateMachine):
         elif self.machine.answered(*self.answer_of[:2], self.now):
             wanted = {key: one for key, one in self.parts.items() if self.machine.requested(key) is not None}
             for key, one in wanted.items():
-                assert self.machine.requested(key) == one, "a response is used for the request that it answers"
-                assert one.offset == self.own[key], "and comes behind what is in the log"
+                assert self.machine.requested(key) == one, "a response belongs to its request"
+                assert one.offset == self.own[key], "its records begin at the log end"
             ends = {key: self.sent(key, one, data) for key, one in wanted.items()}
             self.go_ahead(wanted, ends)
             for key, one in wanted.items():
@@ -176,7 +176,7 @@ class Machine(RuleBasedStateMachine):
         return max(one.offset, data.draw(st.sampled_from([one.offset + 1, hw - 1, min(hw, end), end])))
 
     def go_ahead(self, wanted: dict[Key, FetchPartition], ends: dict[Key, int]) -> None:
-        """As broker.replicator.leader_fetcher: send the next request before the answer is used."""
+        """Send the next request before the answer is used, as broker.replicator.leader_fetcher does."""
         if any(self.leader.error_of(key, one) for key, one in wanted.items()):
             return
         coming = [

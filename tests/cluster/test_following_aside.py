@@ -1,4 +1,4 @@
-"""Partitions that a follower leaves out for a while, and logs that end outside the leader's."""
+"""Partitions that a follower pauses, and logs that end outside the leader's range."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from odradek.protocol.fetch_client import EARLIEST, LATEST
 
 from .asking import LIMITS, SESSION, A, B, at, fetched, following_of, part
 
-# -- parts that are set aside
+# -- paused partitions
 
 
 SET_ASIDE: dict[str, Callable[[PartitionFetchStates, Key], Any]] = {
@@ -80,8 +80,8 @@ def test_truncating_partition_is_not_fetched_and_does_not_shorten_wait() -> None
     assert (request.parts, request.forgotten, request.max_wait_ms) == ([], [A], LIMITS.max_wait_ms)
 
 
-def left_often(*keys: Key, now_ms: int) -> PartitionFetchStates:
-    """The first of `keys` is left out for the whole backoff from `now_ms` on."""
+def backed_off_repeatedly(*keys: Key, now_ms: int) -> PartitionFetchStates:
+    """The first of `keys` is paused for the whole backoff from `now_ms` on."""
     machine = following_of(*keys)
     for _ in range(20):
         machine.delay(keys[0], now_ms)
@@ -104,7 +104,7 @@ def test_repeated_backoff_grows_until_new_epoch_or_quiet_time() -> None:
 
 
 def test_wait_is_bounded_by_backoff() -> None:
-    machine = left_often(A, B, now_ms=0)
+    machine = backed_off_repeatedly(A, B, now_ms=0)
     assert fetched(machine, 0).max_wait_ms == 500
     machine.answered(0, SESSION, 499)
     assert fetched(machine, 700).max_wait_ms == 300
@@ -116,13 +116,13 @@ def test_wait_is_bounded_by_backoff() -> None:
 
 
 def test_no_request_while_all_partitions_back_off() -> None:
-    machine = left_often(A, now_ms=100)
+    machine = backed_off_repeatedly(A, now_ms=100)
     assert machine.request(1099) is None
     assert machine.due_ms() == 1100
-    assert fetched(machine, 1100).parts == [], "the leader was never told to forget it"
+    assert fetched(machine, 1100).parts == [], "the session still has the partition"
 
 
-def test_new_metadata_end_a_backoff_but_not_a_strike() -> None:
+def test_new_metadata_ends_a_backoff_but_not_a_strike() -> None:
     machine = following_of(A, B)
     machine.delay(A, 0)
     machine.back_off(B, 0)
@@ -131,7 +131,7 @@ def test_new_metadata_end_a_backoff_but_not_a_strike() -> None:
     assert machine.requested(A) == part(A, 10)
 
 
-def test_strikes_in_a_row_last_longer_until_one_succeeds() -> None:
+def test_consecutive_strikes_last_longer_until_a_fetch_succeeds() -> None:
     machine = following_of(A)
     pauses = [machine.back_off(A, 0) for _ in range(20)]
     assert pauses[:4] == [1000, 2000, 4000, 8000]
@@ -142,13 +142,13 @@ def test_strikes_in_a_row_last_longer_until_one_succeeds() -> None:
     assert machine.back_off(A, 0) == 1000
 
 
-def test_a_long_backoff_is_not_shortened_by_a_strike() -> None:
+def test_strike_does_not_shorten_a_long_backoff() -> None:
     machine = PartitionFetchStates(LIMITS._replace(backoff_ms=100_000))
     machine.assign(A, at(10))
     assert [machine.back_off(A, 0) for _ in range(3)] == [100_000] * 3
 
 
-def test_new_position_during_backoff() -> None:
+def test_new_position_during_a_backoff_is_fetched_after_it() -> None:
     machine = following_of(A)
     machine.back_off(A, 0)
     machine.set_position(A, at(13))
@@ -157,7 +157,7 @@ def test_new_position_during_backoff() -> None:
     assert fetched(machine, 1000).parts == [part(A, 13)]
 
 
-# -- logs that have no place in the leader's
+# -- logs outside the leader's range
 
 
 def seeking(*keys: Key) -> tuple[PartitionFetchStates, OffsetLookup]:
@@ -198,12 +198,12 @@ def test_range_that_has_the_refused_offset_backs_off(start: int) -> None:
     assert machine.offsets_found(second, {A: (0, start)}, 0) == []
     assert machine.request(999) is None
     machine.retry_delayed()
-    assert machine.request(999) is None, "it is a strike"
+    assert machine.request(999) is None, "the second refusal is a strike"
     assert isinstance(machine.request(1000), FetchRequest)
 
 
 @pytest.mark.parametrize("answer", [{}, {A: (errors.NOT_LEADER_OR_FOLLOWER, -1)}, {A: (0, -1)}])
-def test_no_answer_with_log_start_or_end(answer: dict[Key, tuple[int, int]]) -> None:
+def test_offset_lookup_without_an_answer_is_repeated_later(answer: dict[Key, tuple[int, int]]) -> None:
     for first in (None, {A: (0, 50)}):
         machine, seek = seeking(A)
         if first is not None:

@@ -1,4 +1,4 @@
-"""Faults that the chaos test or its analysis has found, each reproduced on purpose."""
+"""Faults that the chaos test or its analysis has found, each reproduced deliberately."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .chaos.world import wait
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
 TIMED_OUT = 7
 LAG_S = 10  # replica.lag.time.max.ms
-# What is done while a session lasts, or before a replica lags, must be done in time on a busy machine, too. This is the
+# Steps within a session, or before a replica lags, must be in time also on a busy machine. This is the
 # longest session that ZooKeeper grants here.
 PATIENT = {"replica_lag_time_max_ms": LAG_S * 1000, "zookeeper_session_timeout_ms": 10_000}
 
@@ -40,7 +40,7 @@ def chaos_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosClu
 
 
 def put(chaos_cluster: ChaosCluster, broker: int, topic: str, timeout_ms: int = 10_000) -> int:
-    """Produce one record with acks=all; the error code."""
+    """Produce one record with acks=all; return the error code."""
     request = produce_request(topic, batch([b"x"]))
     request.timeout_ms = timeout_ms
     with Wire(chaos_cluster.broker(broker).bootstrap, 90) as wire:
@@ -79,7 +79,7 @@ def topic_id(chaos_cluster: ChaosCluster, topic: str) -> UUID:
 
 @contextmanager
 def zookeeper_suspended(chaos_cluster: ChaosCluster) -> Iterator[None]:
-    """ZooKeeper takes connections and answers nothing."""
+    """ZooKeeper accepts connections and answers nothing."""
     chaos_cluster.zookeeper.suspend()
     try:
         yield
@@ -88,10 +88,10 @@ def zookeeper_suspended(chaos_cluster: ChaosCluster) -> Iterator[None]:
 
 
 def test_follower_that_has_not_fetched_does_not_join(chaos_cluster: ChaosCluster) -> None:
-    """A follower whose disk is new was once in sync: that its leader remembers it does not make it so now.
+    """A follower whose disk is new was once in sync; the leader's memory of that must not let it join the ISR.
 
-    With nothing produced since, its former log end was the high watermark, so it was taken into the ISR as soon as it
-    was registered; had its leader then died, an empty log might have led.
+    Without new records, its former log end was the high watermark, so it once joined the ISR as soon as it
+    was registered; if its leader had then died, an empty log could have led.
     """
     topic = chaos_cluster.create_topic("idle", 1)
     leader = chaos_cluster.leader(topic)
@@ -103,7 +103,7 @@ def test_follower_that_has_not_fetched_does_not_join(chaos_cluster: ChaosCluster
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         cut = chaos_cluster.network.cut(follower, chaos_cluster.network.address(leader))
         cut.__enter__()
-    wait(LAG_S)  # the fault: in that time it would have joined, and nothing comes after that
+    wait(LAG_S)  # with the fault, it would join in this time; no event shows that it does not
     try:
         assert follower not in state(chaos_cluster, leader, topic).isr_nodes
     finally:
@@ -112,7 +112,7 @@ def test_follower_that_has_not_fetched_does_not_join(chaos_cluster: ChaosCluster
 
 
 def test_follower_that_could_not_join_does_not_block_high_watermark(chaos_cluster: ChaosCluster) -> None:
-    """It had caught up, the high watermark waited for it, ZooKeeper did not take the ISR, and it died."""
+    """The follower had caught up, the high watermark waited for it, ZooKeeper refused the ISR, and it died."""
     topic = chaos_cluster.create_topic("joining", 1)
     leader = chaos_cluster.leader(topic)
     follower, other = ((number + leader) % 3 for number in (1, 2))
@@ -122,7 +122,7 @@ def test_follower_that_could_not_join_does_not_block_high_watermark(chaos_cluste
             suspension.enter_context(zookeeper_suspended(chaos_cluster))
         wait(3)  # it fetches and would join, but ZooKeeper refuses: no event shows when
         chaos_cluster.broker(follower).kill()
-        wait(8)  # the fault: for so long that the connections to ZooKeeper are given up
+        wait(8)  # long enough that the brokers close their connections to ZooKeeper
     try:
         wait_until(
             lambda: put(chaos_cluster, chaos_cluster.leader(topic), topic, 2000) == 0,
@@ -135,7 +135,7 @@ def test_follower_that_could_not_join_does_not_block_high_watermark(chaos_cluste
 
 
 def test_leader_elected_on_full_disk_leads_once_there_is_room(chaos_cluster: ChaosCluster) -> None:
-    """It could not write its new epoch, and the controller does not send the request again."""
+    """The leader could not write its new epoch, and the controller does not repeat its request."""
     topic = chaos_cluster.create_topic("full", 1)
     leader, elected = state(chaos_cluster, chaos_cluster.leader(topic), topic).replica_nodes[:2]
     with disk_full(chaos_cluster, elected, 0), killed(chaos_cluster, leader, 0):
@@ -145,7 +145,7 @@ def test_leader_elected_on_full_disk_leads_once_there_is_room(chaos_cluster: Cha
 
 
 def test_dead_replica_leaves_isr_before_its_session_ends(chaos_cluster: ChaosCluster) -> None:
-    """A leader that did not know of a death yet added the dead replica to the ISR, unknown to the controller.
+    """A leader that did not know of a death yet added the dead replica to the ISR, which the controller did not see.
 
     The high watermark then waited for the end of a session.
     """
@@ -154,34 +154,38 @@ def test_dead_replica_leaves_isr_before_its_session_ends(chaos_cluster: ChaosClu
     follower = next(one for one in chaos_cluster.ids if one not in (leader, chaos_cluster.controller()))
     path = f"/brokers/topics/{topic}/partitions/0/state"
     with killed(chaos_cluster, follower, 0), zookeeper(chaos_cluster) as client:
-        wait_until(lambda: follower not in json.loads(client.get(path)[0])["isr"], 60, "it is taken for dead")
+        wait_until(
+            lambda: follower not in json.loads(client.get(path)[0])["isr"],
+            60,
+            "the controller removes the broker from the ISR",
+        )
         found = json.loads(client.get(path)[0])
         client.set(path, json.dumps({**found, "isr": [*found["isr"], follower]}).encode())
         notice = {"version": 1, "partitions": [{"topic": topic, "partition": 0}]}
         client.create("/isr_change_notification/isr_change_", json.dumps(notice).encode(), sequence=True)
         wait_until(lambda: follower not in json.loads(client.get(path)[0])["isr"], 60, "it leaves the ISR again")
-        assert client.exists(f"/brokers/ids/{follower}"), "only when its session had ended"
+        assert client.exists(f"/brokers/ids/{follower}"), "the session has ended before"
         epoch = json.loads(client.get(path)[0])["leader_epoch"]
-        assert epoch > found["leader_epoch"], "not by the controller, but by the leader, when it lagged"
+        assert epoch > found["leader_epoch"], "the leader, not the controller, removed the lagging replica"
     chaos_cluster.healed(topic, 1)
 
 
 def test_late_request_removes_no_isr_member(chaos_cluster: ChaosCluster) -> None:
-    """A new controller has read an ISR; the leader adds a follower to it; then it gets the ISR that was read.
+    """A new controller reads an ISR; the leader adds a follower to it; then the leader gets the ISR that was read.
 
-    The follower may be elected, so the high watermark must wait for it all the same.
+    The follower may be elected, so the high watermark must still wait for it.
     """
     topic = chaos_cluster.create_topic("late", 1)
     leader, controller = chaos_cluster.leader(topic), chaos_cluster.controller()
     follower, other = ((number + leader) % 3 for number in (1, 2))
     with suspended(chaos_cluster, follower, 0):
         send_leader_and_isr(chaos_cluster, topic, controller, leader, [leader, other])
-        assert put(chaos_cluster, leader, topic, 1000) == TIMED_OUT, "acks=all must wait for who is in the ISR"
+        assert put(chaos_cluster, leader, topic, 1000) == TIMED_OUT, "acks=all must wait for all ISR members"
     chaos_cluster.healed(topic, 1)
 
 
 def send_leader_and_isr(chaos_cluster: ChaosCluster, topic: str, controller: int, leader: int, isr: list[int]) -> None:
-    """Send LeaderAndIsr as the controller does, in the present leader epoch."""
+    """Send LeaderAndIsr as the controller does, in the current leader epoch."""
     request = interbroker.message_class("LeaderAndIsrRequest")
     row, epoch = state(chaos_cluster, leader, topic), int(node(chaos_cluster, "/controller_epoch"))
     part = request.TopicState.PartitionState(

@@ -1,4 +1,4 @@
-"""Groups whose coordinator fails: another broker continues where it was, and no commit goes back."""
+"""Groups whose coordinator fails: another broker continues, and no committed offset decreases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTITIONS = 4  # of __consumer_offsets, by the harness
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("groups")
     with Cluster(folder, replica_lag_time_max_ms=3000) as running:
-        coordinator(running, "any")  # which makes the topic
+        coordinator(running, "any")  # this creates the topic
         in_sync(running)
         yield running
 
@@ -44,12 +44,14 @@ def in_sync(cluster: Cluster) -> None:
 
 
 def kill_coordinator(cluster: Cluster, group: str, observer: Observer, members: list[Member]) -> None:
-    """Kill it, wait until all members continue, start it again."""
+    """Kill the coordinator, wait until all members continue, start it again."""
     victim, answers, before = coordinator(cluster, group), observer.answers, [len(one.seen) for one in members]
     cluster.kill(victim)
     coordinator(cluster, group, other_than=victim)
-    wait_until(lambda: observer.answers > answers + 10, 60, "offsets told by another coordinator")
-    wait_until(lambda: all(len(one.seen) > n for one, n in zip(members, before, strict=True)), 60, "all to go on")
+    wait_until(lambda: observer.answers > answers + 10, 60, "offsets from another coordinator")
+    wait_until(
+        lambda: all(len(one.seen) > n for one, n in zip(members, before, strict=True)), 60, "records at all members"
+    )
     cluster.restart(victim)
     in_sync(cluster)
 
@@ -65,14 +67,14 @@ def test_group_continues_when_its_coordinators_are_killed(cluster: Cluster) -> N
         for _ in range(3):
             kill_coordinator(cluster, group, observer, members)
         feed.stop()
-        wait_until(lambda: feed.acked <= set().union(*(one.seen for one in members)), 60, "everything to be seen")
+        wait_until(lambda: feed.acked <= set().union(*(one.seen for one in members)), 60, "all records at the members")
     assert feed.acked
     assert not feed.errors, feed.errors[:3]
     assert not commits.faults, commits.faults[:5]
 
 
 def commit(broker: Broker, offset: int, group: str, topic: str) -> int:
-    """Commit to one broker for a group without members; the error code, -1 if it is not there."""
+    """Commit to one broker for a group without members; return the error code, -1 if the broker is down."""
     from kafka.protocol.consumer import OffsetCommitRequest as Request
 
     row = Request.OffsetCommitRequestTopic.OffsetCommitRequestPartition
@@ -87,12 +89,12 @@ def commit(broker: Broker, offset: int, group: str, topic: str) -> int:
 
 
 def assert_committed(broker: Broker, offset: int, group: str, topic: str) -> None:
-    """Commit to a coordinator that has been found; it may still be loading, where that takes long."""
+    """Commit to the coordinator, which may still load its partition."""
     wait_until(lambda: commit(broker, offset, group, topic) == 0, 30, "a commit")
 
 
 def committed(broker: Broker, group: str, topic: str) -> tuple[int, int]:
-    """(error code, committed offset), as one broker says."""
+    """(error code, committed offset) from one broker."""
     from kafka.protocol.consumer import OffsetFetchRequest as Request
 
     with broker.wire() as wire:
@@ -113,7 +115,7 @@ def test_only_the_coordinator_answers_and_all_brokers_name_it(cluster: Cluster) 
             assert commit(broker, 3, group, topic) == NOT_COORDINATOR
 
 
-def test_describe_by_any_broker(cluster: Cluster) -> None:
+def test_every_broker_describes_the_group(cluster: Cluster) -> None:
     topic, group = make_topic(cluster), "described"
     found = coordinator(cluster, group)
     assert_committed(cluster.broker(found), 0, group, topic)
@@ -126,7 +128,7 @@ def test_describe_by_any_broker(cluster: Cluster) -> None:
 
 
 def test_resumed_former_coordinator_commits_nothing(cluster: Cluster) -> None:
-    """It resumes with waiting clients before it learns that another broker coordinates."""
+    """The former coordinator resumes with waiting clients before it learns that another broker coordinates."""
     topic, group = make_topic(cluster), "sleeper"
     sleeper = coordinator(cluster, group)
     in_sync(cluster)
@@ -145,12 +147,16 @@ def test_resumed_former_coordinator_commits_nothing(cluster: Cluster) -> None:
             process.resume()
     codes = {commit(asleep, 5, group, topic) for _ in range(20)}
     assert 0 not in codes, codes
-    wait_until(lambda: committed(asleep, group, topic)[0] == NOT_COORDINATOR, 30, "it to know")
+    wait_until(
+        lambda: committed(asleep, group, topic)[0] == NOT_COORDINATOR,
+        30,
+        "the former coordinator to learn of its successor",
+    )
     assert committed(cluster.broker(coordinator(cluster, group)), group, topic) == (0, 100)
     in_sync(cluster)
 
 
-def test_aiokafka_members(cluster: Cluster) -> None:
+def test_aiokafka_group_continues_when_its_coordinator_is_killed(cluster: Cluster) -> None:
     aiokafka = pytest.importorskip("aiokafka")
     topic, group = make_topic(cluster), "aiokafka"
     coordinator(cluster, group)
@@ -187,7 +193,7 @@ def test_aiokafka_members(cluster: Cluster) -> None:
 
 
 def test_single_broker_creates_and_commits_nothing(tmp_path: Path) -> None:
-    """Internal topics wait for as many brokers as they have replicas; commits for min.insync.replicas of them."""
+    """Internal topics need as many brokers as replicas; commits need min.insync.replicas of them."""
     cluster = Cluster(tmp_path, min_insync_replicas=2, replica_lag_time_max_ms=3000)
     group = "waits"
     try:
@@ -206,7 +212,7 @@ def test_single_broker_creates_and_commits_nothing(tmp_path: Path) -> None:
         for number in {0, 1, 2} - {found}:
             cluster.kill(number)
         alone = cluster.broker(found)
-        wait_until(lambda: commit(alone, 6, group, topic) == NOT_AVAILABLE, 60, "to be refused")
+        wait_until(lambda: commit(alone, 6, group, topic) == NOT_AVAILABLE, 60, "a refused commit")
         cluster.restart((found + 1) % 3)
         wait_until(lambda: commit(alone, 7, group, topic) == 0, 60, "a commit with two brokers")
         assert committed(alone, group, topic) == (0, 7)

@@ -1,4 +1,4 @@
-"""Which ends of a controller process end its broker's ZooKeeper session, and which keep it for the next process."""
+"""Ends of a controller process that end its broker's ZooKeeper session, or keep it for the next process."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def tree(cluster: Cluster) -> Iterator[ZooKeeperTree]:
 
 
 def await_registered(broker: Broker, tree: ZooKeeperTree, times: int) -> Stat:
-    """Wait until controller processes have logged it for the `times`-th time; the node."""
-    wait_until(lambda: broker.log.count("registered as broker 0") == times, 30, "it to be registered")
+    """Wait until controller processes have logged the registration `times` times; return the node."""
+    wait_until(lambda: broker.log.count("registered as broker 0") == times, 30, "the registration")
     stat = tree.exists(PATH)
     assert stat is not None
     return stat
@@ -64,9 +64,9 @@ def confuse(broker: Broker) -> None:
 def test_dead_controller_process_keeps_session(
     broker: Broker, tree: ZooKeeperTree, end: Callable[[Broker], None]
 ) -> None:
-    """The broker goes on serving: no leaders are elected, only another controller at once."""
+    """The broker continues to serve: no leader is elected, only another controller, at once."""
     registered = await_registered(broker, tree, 1)
-    wait_until(lambda: tree.exists(znodes.CONTROLLER) is not None, 30, "it to be elected")
+    wait_until(lambda: tree.exists(znodes.CONTROLLER) is not None, 30, "the election of the controller")
     (first,) = broker.pids("controller")
     end(broker)
     broker.await_respawn("controller", first)

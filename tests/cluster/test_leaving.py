@@ -15,12 +15,12 @@ from .simulation.history import History
 from .simulation.seams import installed
 
 RETRIES, BACKOFF_S = 3, 0.5  # controlled.shutdown.max.retries, and controlled.shutdown.retry.backoff.ms here
-SERVED_S = 3.0  # for which a broker serves on once others lead what it led: its connections drain
+SERVED_S = 3.0  # a broker serves for this time after it has moved leadership, while its connections drain
 
 
 @pytest.fixture
 def started() -> Iterator[Callable[[int], Any]]:
-    """Makes a cluster of so many live brokers; each leads a partition of `t` and follows the others."""
+    """Makes a cluster of live brokers; each leads a partition of `t` and follows the others."""
     stack = ExitStack()
 
     def make(brokers: int) -> Any:
@@ -66,7 +66,7 @@ def leaders(cluster: Any) -> list[int]:
     return [cluster.state("t", index).leader for index in range(len(cluster.brokers))]
 
 
-def serves_on(cluster: Any, broker: Any) -> list[str]:
+def delay_end(cluster: Any, broker: Any) -> list[str]:
     """Delay a broker's end after "left", with its listener closed; "left" is appended to the result."""
     said: list[str] = []
 
@@ -84,10 +84,10 @@ def serves_on(cluster: Any, broker: Any) -> list[str]:
 def test_leaving_controller_is_not_elected_again(started: Callable[[int], Any]) -> None:
     cluster = started(3)
     before, broker = epoch(cluster), cluster.brokers[holder(cluster)]
-    said = serves_on(cluster, broker)
+    said = delay_end(cluster, broker)
     broker.shut_down()
     wait(cluster, lambda: said, 0.5)
-    assert holder(cluster) not in (-1, broker.number), "it does not close its listener while it is the controller"
+    assert holder(cluster) not in (-1, broker.number), "the listener stays open while the broker is the controller"
     assert broker.number not in leaders(cluster)
     pass_(cluster, SERVED_S)
     assert holder(cluster) not in (-1, broker.number)
@@ -95,10 +95,10 @@ def test_leaving_controller_is_not_elected_again(started: Callable[[int], Any]) 
 
 
 def test_leaving_broker_leads_nothing_without_request(started: Callable[[int], Any]) -> None:
-    """Its connections drain: requests that wait for followers would wait until their timeout."""
+    """The connections drain: requests that wait for followers would wait until their timeout."""
     cluster = started(3)
     broker = cluster.brokers[holder(cluster)]
-    said = serves_on(cluster, broker)
+    said = delay_end(cluster, broker)
     cluster.network.refusing[broker.number] = cluster.world.now + 60  # the next controller cannot connect
     led = [one for one in broker.partitions() if one.state().state == slots.LEADER]
     assert led
@@ -112,7 +112,7 @@ def test_leaving_broker_is_no_candidate_when_controller_dies(started: Callable[[
     cluster = started(3)
     controller = cluster.brokers[holder(cluster)]
     leaving = next(one for one in cluster.brokers.values() if one is not controller)
-    said = serves_on(cluster, leaving)
+    said = delay_end(cluster, leaving)
     leaving.shut_down()
     controller.die("is killed")
     wait(cluster, lambda: said, 2.0)
@@ -125,21 +125,21 @@ def test_leaving_broker_is_no_candidate_when_controller_dies(started: Callable[[
 def test_single_broker_leaves_at_once(started: Callable[[int], Any]) -> None:
     cluster = started(1)
     (broker,) = cluster.brokers.values()
-    said = serves_on(cluster, broker)
+    said = delay_end(cluster, broker)
     broker.shut_down()
     wait(cluster, lambda: said, 0.2)
     pass_(cluster, SERVED_S)
-    assert holder(cluster) == -1, "it is not elected again"
+    assert holder(cluster) == -1, "the leaving broker is not elected again"
 
 
-def test_last_broker_stops_after_all_retries(started: Callable[[int], Any]) -> None:
-    """Its partitions are replicated, and no other replica can lead them."""
+def test_last_broker_leaves_after_all_retries(started: Callable[[int], Any]) -> None:
+    """The partitions are replicated, and no other replica can lead them."""
     cluster = started(3)
     *others, last = cluster.brokers.values()
     for broker in others:
         broker.die("is killed")
     wait(cluster, lambda: holder(cluster) == last.number and leaders(cluster) == [last.number] * 3, 5.0)
-    said = serves_on(cluster, last)
+    said = delay_end(cluster, last)
     last.shut_down()
     pass_(cluster, RETRIES * BACKOFF_S - 0.1)
     assert not said and holder(cluster) == last.number
@@ -147,10 +147,10 @@ def test_last_broker_stops_after_all_retries(started: Callable[[int], Any]) -> N
     assert holder(cluster) == -1 and leaders(cluster) == [last.number] * 3
 
 
-def test_all_stop_at_once(started: Callable[[int], Any]) -> None:
-    """All stop: each becomes controller in turn. The last one has no broker to move leadership to."""
+def test_brokers_that_all_stop_at_once_leave(started: Callable[[int], Any]) -> None:
+    """Each broker becomes controller in turn. The last one has no broker to move leadership to."""
     cluster = started(3)
-    said = [serves_on(cluster, broker) for broker in cluster.brokers.values()]
+    said = [delay_end(cluster, broker) for broker in cluster.brokers.values()]
     for broker in cluster.brokers.values():
         broker.config["controlled.shutdown.retry.backoff.ms"] = 1000
         broker.shut_down()
@@ -161,11 +161,11 @@ def test_all_stop_at_once(started: Callable[[int], Any]) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_killed_controller_process_of_leaving_broker(started: Callable[[int], Any], begun: bool) -> None:
-    """The controller process of the stopping broker dies, before or after it has the order to leave."""
+def test_broker_leaves_although_its_controller_process_is_killed(started: Callable[[int], Any], begun: bool) -> None:
+    """The process dies before or after it gets the request to leave."""
     cluster = started(3)
     broker = next(one for one in cluster.brokers.values() if one.number != holder(cluster))
-    said = serves_on(cluster, broker)
+    said = delay_end(cluster, broker)
     broker.shut_down()
     pass_(cluster, 0.0005 if begun else 0.0)
     broker.kill_controller()

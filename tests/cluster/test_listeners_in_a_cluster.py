@@ -109,13 +109,15 @@ def test_each_broker_learns_the_others_listeners(brokers: Brokers) -> None:
         wait_until(lambda port=port: known(port) == set(enumerate(ports)), SECONDS, "the endpoints of both")  # type: ignore[misc]  # a default in a lambda
     apache, ours = brokers
     apache.kill()  # this broker becomes the controller
-    wait_until(lambda: known(ports[1]) == {(1, ports[1])}, SECONDS, "Apache has gone")
+    wait_until(lambda: known(ports[1]) == {(1, ports[1])}, SECONDS, "Kafka's broker to be gone")
     start(apache)
-    wait_until(lambda: known(ports[1]) == set(enumerate(ports)), SECONDS, "it is back, with its listener")
+    wait_until(
+        lambda: known(ports[1]) == set(enumerate(ports)), SECONDS, "Kafka's broker to be back, with its listener"
+    )
     plain = f"PLAINTEXT://{apache.bootstrap}"
-    wait_until(lambda: change(apache, 0, listeners=plain) == 0, SECONDS, "Apache has all it needs for a change")
-    wait_until(lambda: known(ports[1]) == {(1, ports[1])}, SECONDS, "its listener has gone")
+    wait_until(lambda: change(apache, 0, listeners=plain) == 0, SECONDS, "Kafka's broker to accept a change")
+    wait_until(lambda: known(ports[1]) == {(1, ports[1])}, SECONDS, "the removal of its listener")
     assert change(ours, 1, advertised_listeners=f"PLAINTEXT://{ours.bootstrap},INTERNAL://127.0.0.1:1234") == 0
     wait_until(lambda: known(ports[1]) == {(1, 1234)}, SECONDS)
     ours.restart()
-    wait_until(lambda: known(ports[1]) == {(1, 1234)}, SECONDS, "it is kept")
+    wait_until(lambda: known(ports[1]) == {(1, 1234)}, SECONDS, "the changed endpoint")

@@ -1,4 +1,4 @@
-"""A broker of a cluster loses one of two log directories: others lead those partitions, it serves the rest."""
+"""A broker of a cluster loses one of two log directories: other brokers lead its partitions, and it serves the rest."""
 
 from __future__ import annotations
 
@@ -97,36 +97,36 @@ def test_other_brokers_lead_partitions_of_failed_dir(disks: Disks, tree: ZooKeep
     hurt = disks.in_two(victim, topic)
     well = set(range(PARTITIONS)) - hurt
     assert hurt and well
-    assert which(cluster, topic, lambda row: row.leader_id == 1), "it leads some"
+    assert which(cluster, topic, lambda row: row.leader_id == 1), "the broker leads some partitions"
     commits = Commits()
     feed, member = Feed(cluster, topic, PARTITIONS), Member(cluster, topic, "group", commits)
     with running(feed, member):
-        wait_until(lambda: len(feed.acked) > 100, 60, "some to be acknowledged")
+        wait_until(lambda: len(feed.acked) > 100, 60, "acknowledged records")
         disks.break_(victim, "pwritev", "pwrite", "fsync")
         wait_until(lambda: offline(cluster, topic, 1) == hurt, 60, "its replicas there to be offline")
         wait_until(lambda: which(cluster, topic, lambda row: row.leader_id == 1) <= well, 60, "others to lead there")
         wait_until(lambda: which(cluster, topic, lambda row: 1 not in row.isr_nodes) == hurt, 60, "the ISRs to be less")
         wanted = len(feed.acked) + 300
-        wait_until(lambda: len(feed.acked) > wanted, 60, "the load to go on")
+        wait_until(lambda: len(feed.acked) > wanted, 60, "more acknowledged records")
         assert errors_of_dirs(victim) == [0, STORAGE_ERROR]
         wait_until(lambda: not tree.children(znodes.LOG_DIR_EVENTS), 60, "the notice to go")
         late = make_topic(cluster, PARTITIONS)
         for index in range(PARTITIONS):
             cluster.wait_isr(late, index, 3)
-        assert not disks.in_two(victim, late), "new logs are made where disks work"
+        assert not disks.in_two(victim, late), "new logs are created on working disks"
         disks.mend(victim)
         cluster.restart(1)
         for index in range(PARTITIONS):
             cluster.wait_isr(topic, index, 3)
         wait_until(lambda: not offline(cluster, topic, 1), 60, "nothing to be offline")
         wanted = len(feed.acked) + 100
-        wait_until(lambda: len(feed.acked) > wanted, 60, "the load to go on")
+        wait_until(lambda: len(feed.acked) > wanted, 60, "more acknowledged records")
     assert feed.errors == []
     assert commits.faults == []
 
 
-def test_log_dir_that_fails_at_start(disks: Disks) -> None:
-    """Its partitions are offline, not empty; a new controller learns that as the former one did."""
+def test_partitions_of_a_log_dir_that_fails_at_start_are_offline(disks: Disks) -> None:
+    """The partitions are not empty elsewhere; a new controller also learns of them."""
     cluster = disks.cluster
     victim, topic = cluster.broker(2), make_topic(cluster, PARTITIONS)
     for index in range(PARTITIONS):
@@ -138,7 +138,9 @@ def test_log_dir_that_fails_at_start(disks: Disks) -> None:
     wait_until(lambda: offline(cluster, topic, 2) == hurt, 30, "its replicas there to be offline")
     for index in set(range(PARTITIONS)) - hurt:
         cluster.wait_isr(topic, index, 3)
-    assert not {index for index in hurt if (victim.data_dir / f"{topic}-{index}").exists()}, "none is made elsewhere"
+    assert not {index for index in hurt if (victim.data_dir / f"{topic}-{index}").exists()}, (
+        "no log is created elsewhere"
+    )
     assert errors_of_dirs(victim) == [0, STORAGE_ERROR]
     for broker in cluster.brokers[:2]:  # one of them was the controller
         broker.stop()
@@ -157,14 +159,14 @@ def test_broker_without_log_dir_stops(disks: Disks) -> None:
         cluster.wait_isr(topic, index, 3)
     feed = Feed(cluster, topic, PARTITIONS)
     with running(feed):
-        wait_until(lambda: len(feed.acked) > 100, 60, "some to be acknowledged")
+        wait_until(lambda: len(feed.acked) > 100, 60, "acknowledged records")
         disks.break_(victim, "pwritev", "pwrite", "fsync", under=victim.folder)
         assert victim.process is not None
         assert victim.process.wait(60) == 1
         victim.process = None
         assert "all log directories are offline" in victim.log
         wanted = len(feed.acked) + 100
-        wait_until(lambda: len(feed.acked) > wanted, 60, "the load to go on")
+        wait_until(lambda: len(feed.acked) > wanted, 60, "more acknowledged records")
     assert feed.errors == []
     assert 0 not in {row.leader_id for row in rows(cluster, topic)}
 
@@ -182,8 +184,8 @@ def test_new_log_goes_to_a_working_dir(disks: Disks) -> None:
     assert not offline(cluster, topic, 1)
 
 
-def test_coordinator_loses_its_log_dir(disks: Disks) -> None:
-    """Another broker with a replica of the offsets coordinates, and no commit goes back."""
+def test_groups_continue_when_their_coordinator_loses_its_log_dir(disks: Disks) -> None:
+    """Another broker with a replica of the offsets coordinates, and no committed offset decreases."""
     cluster = disks.cluster
     topic = make_topic(cluster, 1)
     commits = Commits()
@@ -204,13 +206,13 @@ def test_coordinator_loses_its_log_dir(disks: Disks) -> None:
         before = [len(group.seen) for group in groups]
         wait_until(
             lambda: all(len(group.seen) > count + 20 for group, count in zip(groups, before, strict=True)), 60,
-            "all groups to go on",
+            "more records at all groups",
         )  # fmt: skip
     assert commits.faults == []
 
 
 def test_two_logs_of_a_partition_are_refused(disks: Disks, tree: ZooKeeperTree) -> None:
-    """The log moved while its directory had failed, and that returned. Kafka does not choose either."""
+    """The log moved while its directory had failed, and the directory returned. Kafka does not choose one either."""
     cluster = disks.cluster
     victim, topic = cluster.broker(1), make_topic(cluster, PARTITIONS)
     for index in range(PARTITIONS):
@@ -244,7 +246,7 @@ def move(tree: ZooKeeperTree, topic: str, index: int, replicas: list[int]) -> No
 
 
 def test_broker_starts_without_its_first_log_dir(tmp_path: Path) -> None:
-    """What it needs of its own is in ZooKeeper and in its run directory."""
+    """The broker's own state is in ZooKeeper and in its run directory."""
     bad, good = tmp_path / "bad", tmp_path / "good"
     bad.touch()
     with Cluster(tmp_path, brokers=1, log_dirs=f"{bad},{good}") as cluster:

@@ -127,11 +127,11 @@ def litter(tree: ZooKeeperTree, mark: str) -> None:
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(180)
 def test_broker_runs_with_malformed_nodes(zookeeper: ZooKeeper, tmp_path: Path) -> None:
-    """It starts, is elected, creates topics, and continues when more malformed nodes appear."""
+    """The broker starts, is elected, creates topics, and continues when more malformed nodes appear."""
     broker = Broker(tmp_path, broker_id=0, zookeeper_connect=zookeeper.connect, odradek_workers=1)
     tree = ZooKeeperTree(zookeeper.connect)
     try:
-        broker.start()  # which makes the nodes
+        broker.start()  # this creates the nodes
         broker.stop()
         litter(tree, "a")
         broker.start()
@@ -143,8 +143,12 @@ def test_broker_runs_with_malformed_nodes(zookeeper: ZooKeeper, tmp_path: Path) 
                 assert produce(wire, f"good{round_}", batch([b"x"])).error_code == 0
                 if round_ == 0:
                     litter(tree, mark)
-                    wait_until(lambda: tree.exists(znodes.REASSIGN_PARTITIONS) is None, 60, "the controller to look")
-        wait_until(lambda: not tree.children(znodes.ISR_CHANGES), 60, "the notices to be taken")
+                    wait_until(
+                        lambda: tree.exists(znodes.REASSIGN_PARTITIONS) is None,
+                        60,
+                        "the removal of the request by the controller",
+                    )
+        wait_until(lambda: not tree.children(znodes.ISR_CHANGES), 60, "the removal of the notifications")
         assert not watch.fault()
     finally:
         tree.close()

@@ -1,4 +1,4 @@
-"""A request for thousands of partitions: the controller serves others meanwhile, and dies in the middle of it."""
+"""A request for thousands of partitions: the controller serves others meanwhile, or dies during it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.live
 
 UNKNOWN_TOPIC, ALREADY_EXISTS = 3, 36
 MANY = 5_000
-SOME = 1_500  # more than can be made in one turn of the controller's loop, whatever the disk
+SOME = 1_500  # more than one turn of the controller's loop can create on any disk
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def added(controller: ControllerHarness, token: int) -> int:
     return int(decoded(controller, token, "CreatePartitionsResponse", 3).results[0].error_code)
 
 
-def is_whole(controller: ControllerHarness, name: str, partitions: int) -> None:
-    """Whether all partitions are published, each with a led log in a slot of its own."""
+def check_complete(controller: ControllerHarness, name: str, partitions: int) -> None:
+    """Check that all partitions are published, each with its own slot and a log that is led."""
     rows = controller.snapshot().topics[name].partitions
     assert len(rows) == partitions
     states = [controller.shared.slots[row.slot].state() for row in rows]
@@ -64,7 +64,7 @@ def is_whole(controller: ControllerHarness, name: str, partitions: int) -> None:
         assert Path(controller.data_dir, f"{name}-{index}", f"{0:020d}.log").exists()
 
 
-def test_other_requests_are_served_meanwhile(controller: ControllerHarness) -> None:
+def test_other_requests_are_served_during_a_large_creation(controller: ControllerHarness) -> None:
     big = controller.send(create_request("big", MANY))
     again = controller.send(create_request("big", 1))
     small = controller.send(create_request("small"))
@@ -76,8 +76,8 @@ def test_other_requests_are_served_meanwhile(controller: ControllerHarness) -> N
     assert (created(controller, again), created(controller, small)) == (ALREADY_EXISTS, 0)
     assert internal.decode(controller.take(ids))["count"]
     assert created(controller, big) == 0
-    is_whole(controller, "small", 1)
-    is_whole(controller, "big", MANY)
+    check_complete(controller, "small", 1)
+    check_complete(controller, "big", MANY)
 
 
 def test_added_partitions_are_published_together(controller: ControllerHarness) -> None:
@@ -89,22 +89,22 @@ def test_added_partitions_are_published_together(controller: ControllerHarness) 
     wait_until(lambda: controller.answered(second), 600, "the partitions")
     assert list(controller._answers) == [small, first, second]
     assert (added(controller, first), added(controller, second)) == (0, 0)
-    is_whole(controller, "t", SOME + 1)
+    check_complete(controller, "t", SOME + 1)
 
 
-def test_topic_is_deleted_during_creation(controller: ControllerHarness) -> None:
+def test_topic_deleted_during_its_creation_is_removed(controller: ControllerHarness) -> None:
     big = controller.send(create_request("big", SOME))
     assert [row.error_code for row in controller.delete("big")] == [0]
     assert created(controller, big) == UNKNOWN_TOPIC
     assert not controller.snapshot().topics
     assert all(name.endswith("-delete") for name in controller.directories())
     assert controller.create("big", 2).error_code == 0
-    is_whole(controller, "big", 2)
+    check_complete(controller, "big", 2)
 
 
 @pytest.mark.parametrize("reboot", [False, True])
-def test_controller_dies_during_creation(controller: ControllerHarness, reboot: bool) -> None:
-    """The tree has what was requested: the next controller creates what is missing."""
+def test_next_controller_completes_a_creation(controller: ControllerHarness, reboot: bool) -> None:
+    """The request is in the tree, so the next controller creates the missing partitions."""
     controller.create("t", 2)
     big, grown = controller.send(create_request("big", SOME)), controller.send(more("t", SOME // 2))
     small = controller.send(create_request("small"))
@@ -116,9 +116,9 @@ def test_controller_dies_during_creation(controller: ControllerHarness, reboot: 
         controller.fresh_memory()
     controller.start()
     assert controller.create("big", 1).error_code == ALREADY_EXISTS
-    is_whole(controller, "big", SOME)
-    is_whole(controller, "t", SOME // 2)
+    check_complete(controller, "big", SOME)
+    check_complete(controller, "t", SOME // 2)
     epochs = {row.leader_epoch for row in controller.snapshot().topics["big"].partitions}
-    assert epochs == {int(reboot)}, "a start on new memory raises them in all state nodes"
+    assert epochs == {int(reboot)}, "a start on new memory raises the epochs in all state nodes"
     controller.call(more("big", SOME + 1))
-    is_whole(controller, "big", SOME + 1)
+    check_complete(controller, "big", SOME + 1)

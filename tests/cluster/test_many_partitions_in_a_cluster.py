@@ -33,7 +33,7 @@ def shown(wire: Wire, name: str) -> int:
     return len(rows)
 
 
-def test_other_requests_are_served_meanwhile(tmp_path: Path) -> None:
+def test_other_requests_are_served_during_a_large_creation(tmp_path: Path) -> None:
     with Cluster(tmp_path, 1) as cluster:
         broker = cluster.broker(0)
         with broker.wire(SECONDS) as busy, broker.wire(SECONDS) as other:
@@ -44,5 +44,5 @@ def test_other_requests_are_served_meanwhile(tmp_path: Path) -> None:
                 counts.append(shown(other, "big"))
             assert busy.take(big).topics[0].error_code == 0
             assert shown(other, "big") == MANY
-            assert counts.count(0) > 5, "more than what was asked before it began, and while ZooKeeper was written"
-            assert set(counts) <= {0, MANY}, "a part is never published"
+            assert counts.count(0) > 5, "requests were also answered after the writes to ZooKeeper"
+            assert set(counts) <= {0, MANY}, "an incomplete topic is never published"

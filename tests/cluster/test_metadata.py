@@ -1,4 +1,4 @@
-"""Metadata over real connections to a broker of two workers: no client sees an older state after an answer."""
+"""Metadata over real connections to a broker of two workers: after an answer, no client sees an older state."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_change_is_visible_on_all_connections_at_once(wires: list[Wire]) -> None
         assert [code(wire, "seen") for wire in wires] == [errors.UNKNOWN_TOPIC_OR_PARTITION] * CONNECTIONS
 
 
-def test_configs_are_equal_on_every_connection(wires: list[Wire]) -> None:
+def test_changed_config_is_visible_on_every_connection(wires: list[Wire]) -> None:
     wires[0].call(create_request("configured"))
     alter = message("IncrementalAlterConfigsRequest")
     kind = alter.AlterConfigsResource

@@ -1,7 +1,7 @@
-"""A leader that misses an epoch in which another one led, with real processes on a network that is cut.
+"""A leader that misses an epoch in which another broker led, with real processes on a cut network.
 
-It led before and leads again, so it could take what it knew of its followers for true; but one of them has truncated
-its log meanwhile. What is acknowledged with acks=all then must be in the log of each replica that may be elected.
+It led before and leads again, so it could trust its former knowledge of its followers; but one of them has truncated
+its log meanwhile. Records acknowledged with acks=all must be in the log of each replica that may be elected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Scene:
         self.controller = chaos_cluster.controller()
         self.leader, self.former, self.copy = [broker for broker in chaos_cluster.ids if broker != self.controller]
 
-    # -- looking
+    # -- state
 
     def state(self) -> PartitionState:
         """The state node of the partition."""
@@ -59,7 +59,7 @@ class Scene:
         wait_until(lambda: self.end(broker) == end, PATIENCE_S, f"the log of broker {broker} to end at {end}")
 
     def await_state(self, leader: int, isr: set[int]) -> int:
-        """Wait until the tree has that state; the leader epoch."""
+        """Wait until the tree has that state; return the leader epoch."""
         wait_until(lambda: (self.state().leader, {*self.state().isr}) == (leader, isr), PATIENCE_S, f"{leader} to lead")
         return self.state().leader_epoch
 
@@ -69,7 +69,7 @@ class Scene:
         rows = answer.topics[0].partitions if answer is not None else []
         return [(row.leader_id, row.leader_epoch >= epoch) for row in rows] == [(broker, True)]
 
-    # -- doing
+    # -- actions
 
     def make(self) -> None:
         """Create the topic with another leader than the preferred one."""
@@ -78,7 +78,9 @@ class Scene:
             assert admin_requests.create(wire, TOPIC, {0: first}) == [0]
             self.await_state(self.leader, {*first})
             wait_until(
-                lambda: self.leads(self.leader, self.state().leader_epoch), PATIENCE_S, "it to receive LeaderAndIsr"
+                lambda: self.leads(self.leader, self.state().leader_epoch),
+                PATIENCE_S,
+                "the leader to receive LeaderAndIsr",
             )
             other = [self.former, self.leader, self.copy]
             assert admin_requests.reassign(wire, {(TOPIC, 0): other}) == [0, 0]
@@ -112,7 +114,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    lag = {"replica_lag_time_max_ms": 600_000, "auto_leader_rebalance_enable": "false"}  # the ISR stays as it is
+    lag = {"replica_lag_time_max_ms": 600_000, "auto_leader_rebalance_enable": "false"}  # the ISR must not change
     with ChaosCluster(tmp_path, 4, **lag) as chaos_cluster:
         tree = ZooKeeperTree(chaos_cluster.zookeeper.connect)
         try:
@@ -128,7 +130,7 @@ def fill(wire: Wire) -> None:
 
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(400)
-def test_leader_that_missed_an_epoch_acknowledges_no_record_of_its_own(scene: Scene) -> None:
+def test_leader_that_missed_an_epoch_acknowledges_only_replicated_records(scene: Scene) -> None:
     chaos_cluster, leader, former, copy = scene.chaos_cluster, scene.leader, scene.former, scene.copy
     scene.make()
     with ExitStack() as cuts, chaos_cluster.broker(leader).wire(PATIENCE_S) as wire:
@@ -138,20 +140,20 @@ def test_leader_that_missed_an_epoch_acknowledges_no_record_of_its_own(scene: Sc
         waiting = produce_request(TOPIC, batch([b"late"] * HALF), timeout_ms=1000 * PATIENCE_S)
         wire.put(waiting)
         scene.await_end(copy, 2 * HALF)
-        # Another leads, and `copy` follows it; `leader` receives neither.
+        # Another broker leads, and `copy` follows it; `leader` gets no request about it.
         cuts.enter_context(scene.cut(copy, leader))
         cuts.enter_context(scene.cut(scene.controller, leader))
         with chaos_cluster.broker(scene.controller).wire() as admin:
             assert admin_requests.elect(admin, admin_requests.PREFERRED, [(TOPIC, 0)]) == [0, 0]
         missed = scene.await_state(former, {leader, former, copy})
         scene.await_end(copy, HALF)
-        # It leads again; the controller dies before it sends that, and the next one sends the outcome.
+        # `leader` leads again; the controller dies before it sends that, and the next one sends the current state.
         chaos_cluster.broker(former).kill()
         epoch = scene.await_state(leader, {leader, copy})
         assert epoch == missed + 1
         with scene.stalled_controller(copy):
             scene.replace_controller()
-            wait_until(lambda: scene.leads(leader, epoch), PATIENCE_S, "it to receive its own epoch")
+            wait_until(lambda: scene.leads(leader, epoch), PATIENCE_S, "the leader to receive its new epoch")
         acknowledged = wire.take(waiting).responses[0].partition_responses[0].error_code == 0
         assert not acknowledged or scene.end(copy) == 2 * HALF, f"acknowledged, and {copy} may be elected"
     chaos_cluster.start_all()

@@ -1,6 +1,6 @@
 """A log directory fails in a cluster that is half Apache Kafka 3.9.1: each side's controller understands the other.
 
-A directory is taken from Kafka's broker by a file in its place: its next checkpoint finds none. Ours fails by the seam.
+A file replaces a directory of Kafka's broker, so its next checkpoint fails. Ours fails by an injected error.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Mixed:
         wait_until(lambda: self.led_by(replicas[0]) == set(range(PARTITIONS)), 30, "leaders")
 
     def break_(self, broker: int) -> set[int]:
-        """Fail its second directory; the partitions in it."""
+        """Fail the broker's second directory; return the partitions in it."""
         lost = {int(path.name.rpartition("-")[2]) for path in self.two[broker].glob("t-[0-9]")}
         if broker == KAFKA:
             self.two[KAFKA].rename(self.two[KAFKA].with_name("gone"))
@@ -119,7 +119,7 @@ def test_kafkas_controller_learns_of_our_failed_dir(mixed: Mixed) -> None:
     lost = mixed.break_(OURS)
     assert lost and lost != set(range(PARTITIONS))
     assert mixed.produce() == [], "retries reach the new leader"
-    wait_until(lambda: mixed.led_by(KAFKA) == lost, 60, "Kafka to lead what was there")
+    wait_until(lambda: mixed.led_by(KAFKA) == lost, 60, "Kafka to lead the lost partitions")
     assert mixed.in_sync(OURS) == mixed.led_by(OURS) == set(range(PARTITIONS)) - lost
 
 
@@ -127,10 +127,10 @@ def test_our_controller_learns_of_kafkas_failed_dir(mixed: Mixed) -> None:
     mixed.start(mixed.ours, mixed.kafka)
     assert znodes.decode_controller(mixed.tree.get(znodes.CONTROLLER)[0]) == OURS
     mixed.make_topic(OURS, KAFKA)
-    assert mixed.produce() == [], "acks=all: Kafka has made its logs, which its place in the first ISRs does not say"
+    assert mixed.produce() == [], "acks=all shows that Kafka has created its logs; its place in the first ISRs does not"
     wait_until(lambda: mixed.in_sync(KAFKA) == set(range(PARTITIONS)), 60, "Kafka to be in sync")
     lost = mixed.break_(KAFKA)
     assert lost and lost != set(range(PARTITIONS))
     wait_until(lambda: "broker 0 lost a log directory" in mixed.ours.log, 60, "Kafka's notice")
-    wait_until(lambda: mixed.in_sync(KAFKA) == set(range(PARTITIONS)) - lost, 60, "what was there to leave the ISRs")
+    wait_until(lambda: mixed.in_sync(KAFKA) == set(range(PARTITIONS)) - lost, 60, "the lost replicas to leave the ISRs")
     assert mixed.produce() == []

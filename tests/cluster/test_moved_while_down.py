@@ -1,4 +1,4 @@
-"""Replicas that are reassigned while a broker is down: it starts, their logs are strays, their topics can go."""
+"""Replicas that are reassigned while a broker is down: it starts, their logs are strays, topics can be deleted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def dirs(tmp_path: Path) -> Callable[[], PartitionDirs]:
 
 
 def test_log_of_recreated_topic_begins_at_0(dirs: Callable[[], PartitionDirs]) -> None:
-    """The checkpoints are those of the former topic: they are not valid for this log."""
+    """The checkpoints of the former topic are not valid for this log."""
     former = dirs()
     number = former.create("t", 0, OTHER)
     folder = former.log_dirs[number]
@@ -88,7 +88,7 @@ def test_broker_starts_after_its_replicas_were_reassigned(cluster: Cluster, tree
     cluster.broker(2).launch()
     cluster.broker(2).await_ready()
     data = Path(cluster.broker(2).data_dir)
-    wait_until(lambda: not (data / "t-0").exists(), 60, "the log to be put aside")
+    wait_until(lambda: not (data / "t-0").exists(), 60, "the log to be renamed to a stray")
     assert [entry.name[:2] for entry in data.iterdir() if entry.name.endswith(names.STRAY_DIR)] == ["t-"]
     cluster.wait_isr("u", 0, 3)
     gone(admin, "t")
@@ -99,30 +99,30 @@ def test_broker_starts_after_its_replicas_were_reassigned(cluster: Cluster, tree
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("meanwhile", ["moved back", "deleted", "made again"])
+@pytest.mark.parametrize("meanwhile", ["moved back", "deleted", "recreated"])
 def test_broker_starts_after_changes_while_it_was_down(cluster: Cluster, tree: ZooKeeperTree, meanwhile: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     make(admin, "t")
     fill(cluster, "t")
     cluster.kill(2)
     move(tree, cluster, [0, 1])
-    size = {"moved back": 3, "deleted": 0, "made again": 2}[meanwhile]
+    size = {"moved back": 3, "deleted": 0, "recreated": 2}[meanwhile]
     if meanwhile != "moved back":
         gone(admin, "t")
-    if meanwhile == "made again":
+    if meanwhile == "recreated":
         again = NewTopic("t", 1, replica_assignment=[[0, 1]])
-        wait_until(lambda: admin.create_topics([again])["t"].exception(30) is None, 60, "t to be made again")
+        wait_until(lambda: admin.create_topics([again])["t"].exception(30) is None, 60, "the recreation of t")
         fill(cluster, "t", count=20)
     cluster.broker(2).launch()
     cluster.broker(2).await_ready()
     if meanwhile == "moved back":
-        wait_until(lambda: tree.exists(znodes.REASSIGN_PARTITIONS) is None, 60, "the first order to go")
+        wait_until(lambda: tree.exists(znodes.REASSIGN_PARTITIONS) is None, 60, "the removal of the first request")
         move(tree, cluster, [0, 1, 2])
     if size:
         cluster.wait_isr("t", 0, size)
     there = size == 3
     data = Path(cluster.broker(2).data_dir)
-    wait_until(lambda: (data / "t-0").exists() == there, 60, "the log to be what is assigned")
+    wait_until(lambda: (data / "t-0").exists() == there, 60, "the log to match the assignment")
 
 
 def make(admin: AdminClient, *topics: str) -> None:
@@ -149,7 +149,7 @@ def fill(cluster: Cluster, *topics: str, count: int = 100) -> None:
 
 
 def move(tree: ZooKeeperTree, cluster: Cluster, brokers: list[int]) -> None:
-    """Assign t-0 to other brokers, and wait until that is done."""
+    """Reassign t-0 to other brokers, and wait for the new assignment."""
     rows = [{"topic": "t", "partition": 0, "replicas": brokers}]
     tree.create(znodes.REASSIGN_PARTITIONS, json.dumps({"version": 1, "partitions": rows}).encode())
     wait_until(lambda: set(replicas(cluster, "t")) == set(brokers), 60, f"t to be assigned to {brokers}")

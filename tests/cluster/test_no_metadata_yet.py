@@ -1,4 +1,4 @@
-"""A broker without metadata, because no controller that knows it is elected yet."""
+"""A broker without metadata: no elected controller knows it yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..harness.broker import Broker
 from ..harness.process import await_turns, wait_until
 from ..harness.zookeeper import ZooKeeper
 
-ELSEWHERE = 99  # a broker that is elected and does nothing
+ELSEWHERE = 99  # the id of an elected broker that does nothing
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(120)]
 
@@ -42,11 +42,11 @@ def broker(zookeeper: ZooKeeper, tree: ZooKeeperTree, tmp_path: Path) -> Iterato
 
 
 def test_broker_without_metadata_names_itself(broker: Broker, tree: ZooKeeperTree) -> None:
-    """librdkafka that gets no brokers sends nothing more on that connection, and tries no other server."""
+    """If librdkafka gets no brokers, it sends nothing more on that connection, and tries no other server."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     assert [*admin.list_topics(timeout=20).brokers] == [7]
     tree.delete(znodes.CONTROLLER)
-    wait_until(lambda: admin.list_topics(timeout=20).controller_id == 7, 30, "the same client to hear of a controller")
+    wait_until(lambda: admin.list_topics(timeout=20).controller_id == 7, 30, "the same client to learn of a controller")
 
 
 def test_broker_is_ready_once_it_has_metadata(zookeeper: ZooKeeper, tree: ZooKeeperTree, tmp_path: Path) -> None:

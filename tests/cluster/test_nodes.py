@@ -58,7 +58,7 @@ def registration(fields: dict[str, Any]) -> bytes:
 
 
 def again(*nodes: tuple[str, bytes]) -> list[str]:
-    """What Apache Kafka writes after it has read each node."""
+    """The nodes as Apache Kafka writes them after it has read ours."""
     asked = "".join(f"{kind}\t{data.decode()}\n" for kind, data in nodes)
     return java.run("3.9.1", FACTS, input=asked.encode()).stdout.decode().splitlines()
 
@@ -80,7 +80,7 @@ def sorted_lists(node: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_kafka_ignores_what_we_add_to_a_registration() -> None:
+def test_kafka_ignores_our_field_of_a_registration() -> None:
     data = znodes.encode_broker(ENDS, PROTOCOLS, "r1", 5, "INTERNAL")
     (theirs,) = again(("broker", data))
     assert znodes.decode_broker(data) == BrokerNode(ENDS, PROTOCOLS, "r1", "INTERNAL")
@@ -105,7 +105,7 @@ def test_paths_and_config_notifications_are_kafkas() -> None:
 
 
 @pytest.mark.parametrize(("fields", "node"), BROKERS)
-def test_registrations(fields: dict[str, Any], node: BrokerNode) -> None:
+def test_registrations_of_each_version_are_read(fields: dict[str, Any], node: BrokerNode) -> None:
     assert znodes.decode_broker(registration(fields)) == node
 
 
@@ -115,7 +115,7 @@ def test_invalid_endpoint_is_refused(bad: str) -> None:
         znodes.decode_broker(registration({"version": 2, "host": None, "port": -1, "endpoints": [bad]}))
 
 
-def test_topics_of_all_versions() -> None:
+def test_topic_nodes_of_all_versions_are_read() -> None:
     assert znodes.decode_topic(OURS["topic"]) == MOVING
     old = TopicNode(None, {0: [2, 1], 10: [3]}, {}, {})
     assert znodes.decode_topic(b'{"version":1,"partitions":{"0":[2,1],"10":[3]}}') == old
@@ -124,13 +124,13 @@ def test_topics_of_all_versions() -> None:
     assert znodes.decode_topic(second) == TopicNode(None, {0: [1]}, {}, {0: [1]})
 
 
-def test_states_and_the_controller() -> None:
+def test_state_and_controller_nodes_are_read() -> None:
     assert znodes.decode_state(OURS["state"]) == PartitionState(-1, 3, [2, 1], 7)
     assert znodes.decode_controller(OURS["controller"]) == 2
     assert znodes.decode_controller(b'{"version":1,"brokerid":4,"timestamp":"1"}') == 4
 
 
-def test_notices() -> None:
+def test_notifications_are_read() -> None:
     assert notices.decode_partitions(OURS["isr"]) == PARTITIONS
     assert notices.decode_reassignment(OURS["reassign"]) == {("a", 0): [2, 1], ("b", 3): []}
     assert notices.decode_log_dir_event(OURS["log_dir"]) == 3
@@ -139,7 +139,7 @@ def test_notices() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"t", b"\xff", b"3", b"[]", b"{}", b"null", b'{"version":2,"entity_path":"x"}', b'{"partitions":[1]}']
 )
-def test_unreadable_notices_are_empty(data: bytes) -> None:
+def test_unreadable_notifications_are_empty(data: bytes) -> None:
     assert notices.decode_partitions(data) == []
     assert notices.decode_reassignment(data) == {}
     assert notices.decode_log_dir_event(data) is None

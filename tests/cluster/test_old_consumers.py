@@ -1,7 +1,7 @@
-"""Apache Kafka 0.8.2.2's own consumer against a cluster: brokers, members and offsets are what ZooKeeper says.
+"""Apache Kafka 0.8.2.2's consumer on a cluster: it finds brokers, members and offsets in ZooKeeper.
 
-Its high-level consumer (kafka.consumer.ZookeeperConsumerConnector) finds brokers under /brokers/ids, asks them by
-Metadata v0 who leads, claims partitions under /consumers/<group>/owners and commits under /consumers/<group>/offsets;
+Its high-level consumer (kafka.consumer.ZookeeperConsumerConnector) finds brokers under /brokers/ids, leaders by
+Metadata v0, claims partitions under /consumers/<group>/owners and commits under /consumers/<group>/offsets;
 it fetches with Fetch v0 and ListOffsets v0.
 """
 
@@ -50,7 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class OldConsumer:
-    """A kafka.tools.ConsoleConsumer of 0.8.2.2 in a process of its own."""
+    """A process with kafka.tools.ConsoleConsumer of 0.8.2.2."""
 
     def __init__(self, cluster: Cluster, folder: Path, topic: str, group: str, *words: str) -> None:
         self._printed = folder / f"consumer-{time.monotonic_ns()}"
@@ -67,7 +67,7 @@ class OldConsumer:
         return self._printed.read_text().rpartition("\n")[0].split()
 
     def stop(self, how: int = signal.SIGTERM) -> None:
-        """SIGTERM commits and gives up the partitions; SIGKILL does neither."""
+        """Stop it; SIGTERM commits and releases the partitions, SIGKILL does neither."""
         if self.process.poll() is None:
             self.process.send_signal(how)
         self.process.wait(60)
@@ -94,7 +94,7 @@ class Group:
         return {index: claim.decode().rpartition("-")[0] for index, claim in claims.items() if claim}
 
     def shared_by(self, members: int) -> bool:
-        """Whether so many members have claimed all partitions."""
+        """Whether all partitions are claimed, by `members` different members."""
         owners = self.owners()
         return len(owners) == PARTITIONS and len(set(owners.values())) == members == len(self.members())
 
@@ -131,7 +131,7 @@ class World:
         return self.consumers[-1]
 
     def leave(self, consumer: OldConsumer, how: int = signal.SIGTERM) -> None:
-        """Remove a consumer; what it has printed counts."""
+        """Remove a consumer; its printed values still count."""
         consumer.stop(how)
 
     def await_shared(self, members: int) -> None:
@@ -161,12 +161,12 @@ def test_a_group_shares_partitions_and_keeps_its_offsets_in_zookeeper(
         first = old.join("--from-beginning")
         old.await_shared(1)
         old.await_all()
-        assert len(first.values()) == len(set(first.values())), "alone it reads nothing twice"
+        assert len(first.values()) == len(set(first.values())), "a single consumer reads no record twice"
         second = old.join()
         old.await_shared(2)
         old.send()
         old.await_all()
-        assert second.values(), "it has partitions of its own"
+        assert second.values(), "the second consumer owns partitions"
         old.leave(first, signal.SIGKILL)
         old.await_shared(1)
         old.send()
@@ -177,11 +177,11 @@ def test_a_group_shares_partitions_and_keeps_its_offsets_in_zookeeper(
         old.await_shared(1)
         old.send()
         old.await_all()
-        assert len(third.values()) == 60, "it goes on where the others were"
+        assert len(third.values()) == 60, "the third consumer continues at the committed offsets"
 
 
 def test_consumer_continues_when_a_leader_is_killed(cluster: Cluster, tree: ZooKeeperTree, tmp_path: Path) -> None:
-    """A log of three: each broker leads a partition, so each failure is one of a leader and of a connected broker."""
+    """Each broker leads a partition of the topic, so each failure is one of a leader and of a connected broker."""
     with world(cluster, tree, tmp_path, "going-on") as old:
         old.send()
         only = old.join("--from-beginning")
@@ -200,7 +200,7 @@ def test_consumer_continues_when_a_leader_is_killed(cluster: Cluster, tree: ZooK
 
 
 def test_offsets_of_version_0_are_in_zookeeper_for_all_brokers(cluster: Cluster, tree: ZooKeeperTree) -> None:
-    """OffsetCommit v0 and OffsetFetch v0 (kafka.server.KafkaApis of 0.8.2): where old consumers keep theirs."""
+    """OffsetCommit v0 and OffsetFetch v0 use the nodes of old consumers (kafka.server.KafkaApis of 0.8.2)."""
     topic = make_topic(cluster, 1)
     for broker in cluster.brokers:
         offset = 100 + broker.properties["broker.id"]

@@ -1,6 +1,6 @@
-"""Apache Kafka's own tools that write to ZooKeeper: they write znodes, and the elected controller does the rest.
+"""Apache Kafka's tools that write to ZooKeeper: they write znodes, which the elected controller carries out.
 
-Those of 0.8.2.2 know no topic ids: the controller adds them, and keeps the id of a topic that it knows.
+The tools of 0.8.2.2 have no topic ids: the controller adds them, and keeps the id of a known topic.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def tool(cluster: Cluster, name: str, *words: str) -> str:
 
 
 def rows(cluster: Cluster, topic: str) -> dict[int, Any]:
-    """A topic's partitions in Metadata, without those that have no leader."""
+    """A topic's partitions that have a leader, from Metadata."""
     found = cluster.metadata(topic).topics[0].partitions
     return {row.partition_index: row for row in found if row.leader_id >= 0}
 
@@ -117,7 +117,7 @@ def test_configs_of_old_tool_are_in_force(cluster: Cluster) -> None:
     wait_until(lambda: value() == "65536", 30, "the config to be in force")
 
 
-def test_partitions_move_and_leaders_are_elected(cluster: Cluster, tmp_path: Path) -> None:
+def test_old_tools_reassign_partitions_and_elect_leaders(cluster: Cluster, tmp_path: Path) -> None:
     name = make(cluster)
     send(cluster, name, 2)
     wanted = {0: [2, 1], 1: [0, 2]}
@@ -139,11 +139,11 @@ def test_partitions_move_and_leaders_are_elected(cluster: Cluster, tmp_path: Pat
 def test_topic_is_deleted_by_old_tool(cluster: Cluster, tree: ZooKeeperTree) -> None:
     name = make(cluster)
     tool(cluster, "TopicCommand", "--delete", "--topic", name)
-    wait_until(lambda: tree.exists(znodes.topic_path(name)) is None, 30, "the topic to go")
+    wait_until(lambda: tree.exists(znodes.topic_path(name)) is None, 30, "the removal of the topic")
     left = lambda: [path for one in cluster.brokers for path in one.data_dir.glob(f"{name}-*")]  # noqa: E731
-    wait_until(lambda: not left(), 30, "its logs to go")
+    wait_until(lambda: not left(), 30, "the removal of its logs")
 
 
-def test_no_broker_logs_an_error(cluster: Cluster) -> None:
+def test_no_broker_logs_a_traceback(cluster: Cluster) -> None:
     for broker in cluster.brokers:
         assert "Traceback" not in broker.log

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.live
 
 CREATE_TOPICS, UPDATE_METADATA, CREATE_ACLS = 19, 6, 30
 QUICK = {"zookeeper_connection_timeout_ms": 3000}
-AUTHORIZED = {  # an AclAuthorizer for whoever comes: without one, changes of ACLs end before ZooKeeper is asked
+AUTHORIZED = {  # an AclAuthorizer that allows all: without one, changes of ACLs fail before they reach ZooKeeper
     "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
     "super_users": "User:ANONYMOUS",
 }
@@ -34,7 +34,7 @@ NOT_CONTROLLER = 41
 
 
 class Scene:
-    """An outage with a clock of its own, and the order in which requests were served."""
+    """An outage with its own clock, and the order in which requests were served."""
 
     def __init__(self) -> None:
         self.there, self.now = False, 0.0
@@ -52,7 +52,7 @@ def test_changes_wait_for_the_connection_in_order() -> None:
     scene.outage.tick()
     assert scene.served == []
     scene.there = True
-    scene.take(CREATE_TOPICS, 99)  # behind those that came before
+    scene.take(CREATE_TOPICS, 99)  # after the earlier ones
     scene.outage.tick()
     assert scene.served == [*range(len(CHANGES)), 99]
 
@@ -95,7 +95,7 @@ def broker(zookeeper: ZooKeeper, tmp_path: Path) -> Iterator[Broker]:
 def test_topic_requested_in_outage_is_created_after_it(zookeeper: ZooKeeper, broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     wait_until(lambda: admin.list_topics(timeout=20).controller_id == 0, 30, "a controller")
-    zookeeper.suspend()  # not killed: a start may take longer than the request waits
+    zookeeper.suspend()  # not killed: a start may take longer than the request can wait
     wait_until(lambda: "lost the connection to ZooKeeper" in broker.log, 60, "the broker to notice")
     asked = admin.create_topics([NewTopic("late", 1, 1)])["late"]  # a future
     zookeeper.resume()
@@ -114,7 +114,7 @@ def _change(wire: Wire, key: int, principal: str = "User:a") -> Any:
 
 
 def _really(asked: Any, key: int, principal: str) -> None:
-    """Not validate-only, and about a resource that can be changed."""
+    """Set the fields so that the request changes an existing resource, and is not validate-only."""
     if hasattr(asked, "validate_only"):
         asked.validate_only = False
     if key == 20:
@@ -141,15 +141,15 @@ def _really(asked: Any, key: int, principal: str) -> None:
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(120)
 def test_timed_out_request_gets_a_retriable_error_that_names_zookeeper(zookeeper: ZooKeeper, broker: Broker) -> None:
-    """Not a disk error, which clients do not retry, and which points at the wrong machine."""
+    """Clients do not retry a disk error, and it would point at the wrong machine."""
     with broker.wire() as wire:
         wait_until(lambda: wire.metadata().controller_id == 0, 30, "a controller")
         create_named(wire, "there", 1)
-        first = _change(wire, CREATE_ACLS, principal="User:b")  # what DeleteAcls deletes
+        first = _change(wire, CREATE_ACLS, principal="User:b")  # DeleteAcls deletes this ACL
         assert codes(wire.take(first)) == [0]
     zookeeper.kill()
     wait_until(lambda: "lost the connection to ZooKeeper" in broker.log, 30, "the broker to notice")
-    # ElectLeaders: who leads already needs no election, nor ZooKeeper. Delegation tokens: not on a PLAINTEXT listener.
+    # ElectLeaders needs no ZooKeeper for a leader that already leads. Delegation tokens need a secure listener.
     keys = CHANGES - {43, 38, 39, 40}
     with ExitStack() as stack:
         wires = {key: stack.enter_context(broker.wire(60)) for key in sorted(keys)}
@@ -165,19 +165,19 @@ def test_timed_out_request_gets_a_retriable_error_that_names_zookeeper(zookeeper
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(120)
 def test_controller_process_without_zookeeper_keeps_broker_running(zookeeper: ZooKeeper, broker: Broker) -> None:
-    """It was killed in an outage. Workers continue, and so does the next controller process once ZooKeeper is back."""
+    """The process is killed in an outage. Workers continue, and the next one takes over once ZooKeeper is back."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     wait_until(lambda: admin.list_topics(timeout=20).controller_id == 0, 30, "a controller")
     admin.create_topics([NewTopic("before", 1, 1)])["before"].result(60)
     zookeeper.kill()
     wait_until(lambda: "lost the connection to ZooKeeper" in broker.log, 30, "the broker to notice")
     broker.kill_role("controller")
-    wait_until(lambda: broker.log.count("(zookeeper.connect) does not respond") >= 2, 60, "it to be tried again")
+    wait_until(lambda: broker.log.count("(zookeeper.connect) does not respond") >= 2, 60, "another connection attempt")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce("before", b"x")
     assert producer.flush(30) == 0
     zookeeper.start()
-    wait_until(lambda: _made(admin, "after"), 60, "a topic to be made")
+    wait_until(lambda: _made(admin, "after"), 60, "the creation of a topic")
 
 
 def _made(admin: AdminClient, topic: str) -> bool:
@@ -191,12 +191,12 @@ def _made(admin: AdminClient, topic: str) -> bool:
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(120)
 def test_too_large_write_is_refused_and_session_stays(broker: Broker) -> None:
-    """ZooKeeper would close the connection: until the next session no ISR could change and no topic be created."""
+    """ZooKeeper would close the connection: until the next session, no ISR could change and no topic be created."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     wait_until(lambda: admin.list_topics(timeout=20).controller_id == 0, 30, "a controller")
     admin.create_topics([NewTopic("there", 1, 1)])["there"].result(60)
     with pytest.raises(KafkaException, match=r"INVALID_REQUEST.*jute\.maxbuffer"):
-        for number in range(50):  # of 31 KB each: a string has no more
+        for number in range(50):  # 31 KB each, near the limit of a string
             _append(admin, ",".join(f"{number}:{broker}" for broker in range(3_000)))
     assert "lost the connection to ZooKeeper" not in broker.log
     admin.create_topics([NewTopic("after", 1, 1)])["after"].result(60)

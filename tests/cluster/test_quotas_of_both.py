@@ -54,7 +54,7 @@ def test_each_broker_enforces_quotas_of_the_other(mixed: Mixed, brokers: tuple[A
         tree.close()
 
 
-def test_kafkas_credentials_stay(mixed: Mixed, brokers: tuple[Any, Any]) -> None:  # noqa: F811
+def test_scram_credentials_survive_quota_changes_of_both(mixed: Mixed, brokers: tuple[Any, Any]) -> None:  # noqa: F811
     kafka, ours = brokers
     tree = ZooKeeperTree(mixed.zookeeper.connect)
     try:

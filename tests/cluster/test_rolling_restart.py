@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.tim
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """With an early preferred election, not within Kafka's five minutes."""
+    """A cluster with an earlier preferred election than Kafka's five minutes."""
     with Cluster(tmp_path, leader_imbalance_check_interval_seconds=1) as started:
         yield started
 
@@ -47,7 +47,7 @@ def controllers(tree: ZooKeeperTree) -> int:
 def load(feed: Feed) -> None:
     """Wait until some more records are acknowledged."""
     wanted = len(feed.acked) + LOADED
-    wait_until(lambda: len(feed.acked) >= wanted, 60, "the load to go on")
+    wait_until(lambda: len(feed.acked) >= wanted, 60, "more acknowledged records")
 
 
 def test_no_produce_fails_and_leaders_return(cluster: Cluster, tree: ZooKeeperTree) -> None:
@@ -68,12 +68,12 @@ def test_no_produce_fails_and_leaders_return(cluster: Cluster, tree: ZooKeeperTr
                 cluster.wait_isr(topic, index, 3)
         wait_until(lambda: leaders(tree, topic) == first, 60, "leaders to be where they are preferred")
         load(feed)
-    assert before < controllers(tree) <= before + 3, "who stops is elected no more"
+    assert before < controllers(tree) <= before + 3, "a stopping broker is not elected"
     check(cluster, topic, feed, member)
 
 
 def check(cluster: Cluster, topic: str, feed: Feed, member: Member) -> None:
-    """Every acknowledged record is there once and in order on all replicas; the group has missed none."""
+    """Check that every acknowledged record exists once and in order on all replicas, and the group has missed none."""
     assert feed.errors == []
     found = read_all(cluster, topic, PARTITIONS)
     for numbers in found.values():

@@ -1,4 +1,4 @@
-"""A cluster whose brokers connect by TLS and SASL, alone and with Apache Kafka."""
+"""A cluster whose brokers connect by TLS and SASL, with and without Apache Kafka."""
 
 from __future__ import annotations
 
@@ -98,16 +98,18 @@ def cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("protocol", "mechanism", "others"), cases())
-def test_replication_and_control(tmp_path: Path, protocol: str, mechanism: str, others: str) -> None:
+def test_replication_and_control_work_between_secured_brokers(
+    tmp_path: Path, protocol: str, mechanism: str, others: str
+) -> None:
     """The broker that starts first is the controller."""
     _check(tmp_path, settings(tmp_path, protocol, mechanism), others, ["hunter2"])
 
 
 @pytest.mark.parametrize("others", ["apache second", pytest.param("odradek", marks=pytest.mark.long)])
-def test_bearer_tokens_of_a_server(tmp_path: Path, others: str) -> None:
-    """Tokens live so shortly that their successors are needed: connections authenticate again every three seconds.
+def test_brokers_re_authenticate_with_new_bearer_tokens(tmp_path: Path, others: str) -> None:
+    """Tokens are so short-lived that connections re-authenticate every three seconds with new ones.
 
-    No shorter: Apache's brokers refuse a second authentication within a second of the last.
+    A shorter time would fail: Apache's brokers refuse a second authentication within a second of the last.
     """
     server, handlers = TokenServer(), "listener.name.internal.oauthbearer.sasl.{}.callback.handler.class"
     server.seconds = 15
@@ -166,7 +168,7 @@ def _replicate(bootstrap: str) -> None:
 
 
 def _count(admin: AdminClient) -> int:
-    """Of the brokers; Apache's knows none until the controller's first request."""
+    """The number of brokers; Apache's broker has none until the controller's first request."""
     try:
         return len(admin.list_topics(timeout=10).brokers)
     except KafkaException:

@@ -1,10 +1,10 @@
-"""A cluster goes over from PLAINTEXT to SASL_SSL with SCRAM, broker by broker under load, as Kafka's documents say.
+"""A cluster changes from PLAINTEXT to SASL_SSL with SCRAM, broker by broker under load, as Kafka documents.
 
     1. each broker gets a second listener, SECURED
     2. each broker reaches the others by it (inter.broker.listener.name)
-    3. each broker gives up the first
+    3. each broker removes the first
 
-Clients of the first listener are there until the third step, those of SECURED from the second on.
+Clients of the first listener run until the third step, those of SECURED from the second on.
 """
 
 from __future__ import annotations
@@ -127,14 +127,14 @@ class Load:
         self.feed = Feed(cluster, topic, PARTITIONS, **options)
         self.member = Member(cluster, topic, f"group-{topic}", Commits(), **options)
 
-    def go_on(self) -> None:
+    def await_progress(self) -> None:
         """Wait until more records are acknowledged and consumed."""
         for numbers in (self.feed.acked, self.member.seen):
             wanted = len(numbers) + LOADED
-            wait_until(lambda n=numbers, w=wanted: len(n) >= w, 90, f"the load of {self.topic} to go on")  # type: ignore[misc]  # a default in a lambda
+            wait_until(lambda n=numbers, w=wanted: len(n) >= w, 90, f"more records of {self.topic}")  # type: ignore[misc]  # a default in a lambda
 
     def check(self, **reading: Any) -> None:
-        """Every record is there once and in order; the consumer has missed none."""
+        """Check that every record exists once and in order, and the consumer has missed none."""
         assert self.feed.errors == []
         found = read_all(self.cluster, self.topic, PARTITIONS, **reading)
         assert all(numbers == sorted(set(numbers)) for numbers in found.values())
@@ -150,15 +150,15 @@ def roll(cluster: Cluster, change: Any, loads: list[Load], admin: AdminClient) -
     for number, broker in enumerate(cluster.brokers):
         broker.stop()
         for load in loads:
-            load.go_on()
+            load.await_progress()
         change(broker, number)
         broker.start()
         wait_until(lambda: in_sync(admin, topics), 90, f"all to be in sync with broker {number}")
         for load in loads:
-            load.go_on()
+            load.await_progress()
 
 
-def test_plaintext_to_scram(cluster: Cluster, tmp_path: Path) -> None:
+def test_cluster_changes_to_scram_without_loss(cluster: Cluster, tmp_path: Path) -> None:
     step = Step(cluster, tmp_path)
     add_users(cluster)
     plain = Load(cluster, make_topic(cluster, PARTITIONS))

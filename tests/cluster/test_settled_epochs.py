@@ -1,4 +1,4 @@
-"""Which broker epochs are settled: the controller records them in the tree for its successor."""
+"""Settled broker epochs: the controller records them in the tree for its successor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_next_controller_reads_settled_epochs(tmp_path: Path) -> None:
     assert first.unsettled({1: 10, 2: 20}) == set(), "no controller has recorded any so far"
     first.record({1: 10, 2: 20}, {1, 2})
     assert settled_epochs().unsettled({1: 10, 2: 21, 3: 30}) == {2, 3}
-    first.record({1: 10}, {1, 2})  # 2 is suspected to be dead, and registered
+    first.record({1: 10}, {1, 2})  # broker 2 is suspected, and registered
     assert settled_epochs().unsettled({1: 10, 2: 20}) == set()
     written = tree.get(znodes.SETTLED_EPOCHS)[1].version
     first.record({1: 10}, {1, 2})

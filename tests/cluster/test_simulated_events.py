@@ -22,10 +22,10 @@ from .simulation.seams import installed
 
 
 def test_leader_commits_before_it_follows_in_the_same_step() -> None:
-    """Seed 2372 as it was once: a member of the ISR died, and the preferred leader came back at once.
+    """As seed 2372 once had it: a member of the ISR died, and the preferred leader came back at once.
 
-    The leader received both together: in the first epoch all that are left have the last record, so it is committed;
-    in the second the leader follows, and shows that.
+    The leader received both together. In the first epoch all remaining members have the record, so it is committed;
+    in the second the leader follows, and shows the record as committed.
     """
     with calm() as cluster:
         world = cluster.world
@@ -42,7 +42,7 @@ def test_leader_commits_before_it_follows_in_the_same_step() -> None:
 def test_leader_that_missed_an_epoch_drops_follower_positions() -> None:
     """3 has a record that 2 lacks, and truncates it when it follows 2; 1 receives only its next term as leader.
 
-    What 1 knew of 3 is not so any more: 3 is in the ISR and does not have the record, which 1 must not commit.
+    The position of 3 that 1 had is outdated: 3 is in the ISR without the record, so 1 must not commit it.
     """
     with calm() as cluster:
         world = cluster.world
@@ -55,7 +55,7 @@ def test_leader_that_missed_an_epoch_drops_follower_positions() -> None:
         for broker in (2, 3):
             told(cluster, broker, order)
         world.run(world.now + 0.6)
-        assert shown(cluster, 3)[0] == 0, "it has followed 2"
+        assert shown(cluster, 3)[0] == 0, "3 has truncated its log as a follower of 2"
         order = decided(cluster, 1, [1, 2, 3])
         for broker in (1, 2):
             told(cluster, broker, order)
@@ -66,7 +66,7 @@ def test_leader_that_missed_an_epoch_drops_follower_positions() -> None:
 
 
 def test_follower_behind_former_leaders_commits_does_not_join() -> None:
-    """2 is elected before it knows that a record is committed; 3, which was down, has as much as 2 knows of that."""
+    """2 is elected before it knows that a record is committed; 3, which was down, has only the records below 2's HW."""
     with calm() as cluster:
         world, cuts = cluster.world, cluster.network.cuts
         apart = {(3, 1), (1, 3), (3, 2), (2, 3)}
@@ -89,7 +89,7 @@ def test_follower_behind_former_leaders_commits_does_not_join() -> None:
         cuts.add((2, 3))
         world.run(world.now + 0.95)
         assert cluster.state("t", 0).isr == [1, 2]
-        assert shown(cluster, 3)[0] == 0, "it has not got it"
+        assert shown(cluster, 3)[0] == 0, "3 lacks the record"
 
 
 def test_follower_position_of_former_epoch_is_dropped() -> None:
@@ -135,13 +135,13 @@ def test_isr_write_does_not_overwrite_controllers_decision(monkeypatch: pytest.M
         cluster.network.cuts.update({(3, 1), (1, 3)})
         cluster.produce("t", 0, to=1, acks_all=False)
         world.run(world.now + 4.0)
-        assert session.each == write, "it has written"
+        assert session.each == write, "the leader has written its ISR"
         state = cluster.state("t", 0)
         assert (state.leader, state.leader_epoch, state.isr) == (2, 1, [1, 2, 3])
 
 
 def test_broker_in_controlled_shutdown_does_not_rejoin_isr(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stops slowly, and its replicator and those of the others continue."""
+    """The broker stops slowly, and all replicators continue."""
     with calm() as cluster:
         world = cluster.world
         monkeypatch.setattr(cluster.brokers[3], "mark_left_cluster", lambda: None)
@@ -153,7 +153,7 @@ def test_broker_in_controlled_shutdown_does_not_rejoin_isr(monkeypatch: pytest.M
             world.run(world.now + 0.1)
             assert cluster.state("t", 0).isr == [1, 2]
         assert cluster.counts["acknowledged"] == 20
-        assert shown(cluster, 3)[0] == 0, "it follows no leader"
+        assert shown(cluster, 3)[0] == 0, "3 follows no leader"
 
 
 @pytest.mark.parametrize("seconds", [0.3, 1.0])
@@ -210,7 +210,7 @@ def test_log_on_failed_disk_is_deleted_with_its_topic() -> None:
 
 
 def test_leader_after_unnoticed_power_failure_gets_new_epoch() -> None:
-    """It alone is in sync. Who has copied what it has lost would not see that other records come in the same epoch.
+    """The leader is the only ISR member. A replica with the lost records would not notice others in the same epoch.
 
     The controller dies before its session ends, and the next one finds it registered.
     """
@@ -298,7 +298,7 @@ def test_fetches_before_a_power_failure_add_no_isr_member(lands: str, controller
 
 @pytest.mark.parametrize("noted", ["all", "none", "nonsense"])
 def test_new_controller_keeps_brokers_with_settled_epochs(noted: str) -> None:
-    """And all brokers where no controller has recorded epochs so far, or where the record is invalid."""
+    """If no controller has recorded epochs yet, or the record is invalid, it keeps all brokers."""
     with calm() as cluster:
         world, nodes, (leader, other) = cluster.world, cluster.zookeeper.nodes, others(cluster)
         controller = next(one for one in cluster.brokers.values() if one not in (leader, other))
@@ -320,8 +320,8 @@ def test_new_controller_keeps_brokers_with_settled_epochs(noted: str) -> None:
 
 @pytest.mark.parametrize("leader", [1, 2])
 def test_slot_takes_no_role_of_a_former_epoch(leader: int) -> None:
-    """The controller process died before it published what it had made of the slot. Its successor knows the epoch
-    before, and a late order comes: to lead in that again, or to follow and be cut."""
+    """The controller process died before it published the slot's new role. Its successor knows the epoch before,
+    and a late request comes: to lead in that epoch again, or to follow and be truncated."""
     with calm() as cluster:
         late = decided(cluster, leader, [1, 2, 3])
         order = decided(cluster, 1, [1, 2, 3])
@@ -336,7 +336,7 @@ def test_slot_takes_no_role_of_a_former_epoch(leader: int) -> None:
 
 
 def test_late_delete_request_does_not_stop_returned_replica() -> None:
-    """The request came late. It would delete the log of an ISR member."""
+    """The late request would delete the log of an ISR member."""
     with calm() as cluster:
         former = cluster.state("t", 0).leader_epoch
         order = decided(cluster, 1, [1, 2, 3])
@@ -401,7 +401,7 @@ def break_disk(cluster: Cluster, broker: Any) -> None:
 
 @contextmanager
 def calm(unclean: bool = False) -> Iterator[Cluster]:
-    """Three brokers that replicate a partition, without faults of their own."""
+    """Three brokers that replicate a partition, without random faults."""
     history = History(1, unclean=unclean, brokers=3, lag=0.0, aside=0.0)
     cluster, world = history.cluster, history.world
     cluster.busy = 0.0
@@ -415,7 +415,7 @@ def calm(unclean: bool = False) -> Iterator[Cluster]:
 
 
 def decided(cluster: Cluster, leader: int, isr: list[int]) -> PartitionUpdate:
-    """The controller makes `leader` the leader in another epoch; the request to send."""
+    """The controller makes `leader` the leader in a new epoch; return the request to send."""
     state = cluster.state("t", 0)
     state = state._replace(leader=leader, leader_epoch=state.leader_epoch + 1, isr=isr)
     controller = znodes.decode_controller(cluster.zookeeper.nodes[znodes.CONTROLLER].data)
@@ -431,12 +431,12 @@ def told(cluster: Cluster, broker: int, order: PartitionUpdate) -> None:
     """A broker receives the request, and so do its other processes."""
     controller: Any = cluster.brokers[broker].controller
 
-    def hear() -> None:
+    def receive() -> None:
         take(cluster, broker, order)
         controller.owner.changed = True
         controller.loop.go_on()
 
-    cluster.world.after(0.0, controller.loop, hear)
+    cluster.world.after(0.0, controller.loop, receive)
 
 
 def take(cluster: Cluster, broker: int, order: PartitionUpdate) -> None:

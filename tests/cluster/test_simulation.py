@@ -1,8 +1,8 @@
 """Random histories of a whole simulated cluster: no acknowledged record is lost, and the cluster recovers.
 
-One that fails names its seed: `python -m tests.cluster.simulation SEED` replays it. Each long test plays some of
-its 200 seeds; `ODRADEK_SIMULATION_HISTORIES=200` all of them, which takes a day, and `ODRADEK_SIMULATION_FIRST=n` has
-them begin at others.
+A failing history names its seed: `python -m tests.cluster.simulation SEED` replays it. Each long test plays some of
+its 200 seeds; `ODRADEK_SIMULATION_HISTORIES=200` plays all, which takes a day, and `ODRADEK_SIMULATION_FIRST=n` makes
+them begin at other seeds.
 """
 
 from __future__ import annotations
@@ -52,73 +52,73 @@ def run(first: int, count: int, only: str = "") -> None:
 @pytest.mark.parametrize(
     "first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(TOGETHER, SHORT, TOGETHER))]
 )
-def test_histories(first: int) -> None:
+def test_random_faults_lose_no_acknowledged_record(first: int) -> None:
     run(first, TOGETHER)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(SHORT, LONG, EACH))
-def test_many_histories(first: int) -> None:
+def test_random_faults_lose_no_acknowledged_record_in_many_histories(first: int) -> None:
     run(first + SHIFTED, PLAYED)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 300])
-def test_lost_controller_requests(first: int) -> None:
-    """A leader that missed an epoch trusted what it knew of its followers before: seed 319 finds that."""
+def test_lost_controller_requests_lose_no_acknowledged_record(first: int) -> None:
+    """A leader that missed an epoch once trusted its former follower positions: seed 319 finds that."""
     run(first, TOGETHER, LOST)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(SHORT, LONG, EACH))
-def test_many_lost_controller_requests(first: int) -> None:
+def test_lost_controller_requests_lose_no_acknowledged_record_in_many_histories(first: int) -> None:
     run(first + SHIFTED, PLAYED, LOST)
 
 
-def test_deaths_of_future_leaders() -> None:
-    """The epoch that it had written stayed before records of the former epoch: seed 930059 finds that."""
+def test_deaths_of_future_leaders_lose_no_acknowledged_record() -> None:
+    """The epoch of a dead leader once stayed before records of the former epoch: seed 930059 finds that."""
     run(930052, 8, DYING)
 
 
 @pytest.mark.slow
-def test_deleted_records() -> None:
-    """Followers whose logs end before the leader's begins, or begin after others'."""
+def test_deleted_records_diverge_no_log() -> None:
+    """Logs of followers may end before the leader's begins, or begin after others'."""
     run(940000, 8, DELETING)
 
 
-def test_records_of_a_leader_after_a_completed_reassignment() -> None:
-    """Its follower's log was deleted between the fetch that committed a record and the acknowledgement."""
+def test_completed_reassignment_loses_no_acknowledged_record() -> None:
+    """A follower's log was once deleted between the fetch that committed a record and the acknowledgement."""
     run(940381, 1, DELETING)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("only", [DYING, DELETING])
 @pytest.mark.parametrize("first", range(940000, 944000, EACH))
-def test_many_deaths_and_deletions(first: int, only: str) -> None:
+def test_deaths_and_deletions_lose_no_acknowledged_record_in_many_histories(first: int, only: str) -> None:
     run(first + SHIFTED, PLAYED, only)
 
 
 @pytest.mark.slow
-def test_truncations_in_a_thread() -> None:
-    """A truncation that waited while its partition was reassigned removed newer records: seed 16 finds that."""
+def test_truncations_in_a_thread_remove_no_newer_record() -> None:
+    """A truncation that waited while its partition was reassigned once removed newer records: seed 16 finds that."""
     run(0, 18, ASIDE)
 
 
 @pytest.mark.slow
-def test_power_failures() -> None:
-    """A new controller trusts no log of a broker that was down since then: seed 26 finds that."""
+def test_power_failures_break_no_guarantee() -> None:
+    """A new controller must not trust the log of a broker that was down meanwhile: seed 26 finds that."""
     run(0, 28, POWER)
 
 
 @pytest.mark.slow
-def test_unnoticed_power_failures() -> None:
-    """A write that added a follower to the ISR came after its next registration: seed 8 finds that."""
+def test_unnoticed_power_failures_break_no_guarantee() -> None:
+    """A write that added a follower to the ISR once came after its next registration: seed 8 finds that."""
     run(0, 12, BACK)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("only", KINDS)
-def test_failing_disks_and_deaths_anywhere(only: str) -> None:
+def test_failing_disks_and_deaths_anywhere_lose_no_acknowledged_record(only: str) -> None:
     """A process may die before any change of memory, file, directory or tree, or before any message."""
     run(50000, TOGETHER // 2, only)
 
@@ -126,19 +126,19 @@ def test_failing_disks_and_deaths_anywhere(only: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("only", KINDS)
 @pytest.mark.parametrize("first", range(51000, 55000, EACH))
-def test_many_failing_disks_and_deaths_anywhere(first: int, only: str) -> None:
+def test_failing_disks_and_deaths_anywhere_lose_no_acknowledged_record_in_many_histories(first: int, only: str) -> None:
     run(first + SHIFTED, PLAYED, only)
 
 
-def test_topics_with_malformed_nodes() -> None:
-    """Seeds 6, 46, 62 and 1404: logs that a start had ignored stayed when their topics were deleted."""
+def test_cluster_recovers_from_malformed_topic_nodes() -> None:
+    """Logs that a start had ignored once stayed when their topics were deleted: seeds 6, 46, 62 and 1404."""
     for first, count in ((5, 2), (46, 1), (62, 1), (1404, 1)):
         run(first, count, NONSENSE)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(SHORT, LONG, EACH))
-def test_many_topics_with_malformed_nodes(first: int) -> None:
+def test_cluster_recovers_from_malformed_topic_nodes_in_many_histories(first: int) -> None:
     run(first + SHIFTED, PLAYED, NONSENSE)
 
 

@@ -1,4 +1,4 @@
-"""Each start counts once, and a start that died half way leaves nothing in shared memory that others wait for."""
+"""Each start counts once, and an incomplete start leaves nothing in shared memory that others wait for."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def cluster() -> Iterator[Any]:
 
 
 def state_of(cluster: Any, broker: int) -> ClusterState:
-    """What a starting broker has, over a session of its own."""
+    """The cluster state of a starting broker, over its own session."""
     state = ClusterState(cluster.zookeeper.connect(broker, lambda: None), broker)
     state.prepare(None)
     return state
 
 
-def at_the_same_time(one: ClusterState, other: ClusterState, reads: list[int], counted: list[int]) -> None:
-    """Start `other` each of the first times that `one` has read the number of starts."""
+def start_concurrently(one: ClusterState, other: ClusterState, reads: list[int], counted: list[int]) -> None:
+    """Start `other` after each of the first reads of the number of starts by `one`."""
     get = one.tree.get
 
     def slow_get(path: str, watch: bool = False) -> Any:
@@ -53,7 +53,7 @@ def at_the_same_time(one: ClusterState, other: ClusterState, reads: list[int], c
 def test_concurrent_starts_get_different_numbers(cluster: Any) -> None:
     one, other = state_of(cluster, 1), state_of(cluster, 2)
     counted: list[int] = []
-    at_the_same_time(one, other, [0, 0], counted)
+    start_concurrently(one, other, [0, 0], counted)
     assert one.count_start() == 3 and counted == [1, 2]
     assert cluster.zookeeper.nodes[znodes.STARTS].data == b"3"
 

@@ -25,7 +25,7 @@ SOON_S = 20.0
 
 
 class Scene:
-    """A simulated cluster of three brokers without faults of its own."""
+    """A simulated cluster of three brokers without random faults."""
 
     def __init__(self) -> None:
         self.history = History(3, unclean=False, brokers=3, aside=0.0)
@@ -34,7 +34,7 @@ class Scene:
     def begin(self) -> None:
         for broker in self.cluster.brokers.values():
             broker.start()
-        self.until(lambda: not self.cluster.ill(), "all are there")
+        self.until(lambda: not self.cluster.ill(), "all brokers are registered")
 
     def until(self, there: Any, what: str) -> None:
         world = self.cluster.world
@@ -44,7 +44,7 @@ class Scene:
             world.run(world.now + 0.1)
 
     def well(self) -> None:
-        """All brokers have exactly what the tree says."""
+        """Wait until all brokers agree with the tree."""
         self.until(lambda: not self.cluster.ill(), "it is well")
 
     def create(self, name: str, *replicas: list[int]) -> None:
@@ -69,39 +69,39 @@ def scene() -> Iterator[Scene]:
         yield made
 
 
-def test_replica_moved_off_a_dead_broker(scene: Scene) -> None:
+def test_log_of_a_replica_moved_off_a_dead_broker_is_a_stray(scene: Scene) -> None:
     scene.create("t", [3, 1], [1, 3])
     dead = scene.cluster.brokers[3]
     dead.die("is killed")
     scene.until(lambda: scene.cluster.state("t", 0).leader == 1, "another leader")
     scene.cluster.move("t", {0: [1, 2], 1: [1, 2]})
-    scene.until(lambda: scene.cluster.topic("t").replicas == {0: [1, 2], 1: [1, 2]}, "it has moved")
+    scene.until(lambda: scene.cluster.topic("t").replicas == {0: [1, 2], 1: [1, 2]}, "the reassignment is complete")
     assert scene.logs(3) == [("t", 0), ("t", 1)]
     dead.start()
     scene.well()
     assert scene.logs(3) == []
 
 
-def test_topic_deleted_while_a_broker_is_down(scene: Scene) -> None:
+def test_log_of_a_topic_deleted_while_a_broker_is_down_is_removed(scene: Scene) -> None:
     scene.create("t", [3, 1])
     scene.create("u", [3, 1])
     dead = scene.cluster.brokers[3]
     dead.die("is killed")
     scene.cluster.delete_topic("t")
-    scene.until(scene.cluster.going, "the deletion is asked for")
+    scene.until(scene.cluster.going, "the deletion is requested")
     dead.start()
     scene.well()
     assert scene.logs(3) == [("u", 0)]
 
 
 def test_topic_with_pending_deletion_is_no_stray(scene: Scene) -> None:
-    """The returned broker does not delete it before the other brokers are back."""
+    """The returned broker does not delete the log before the other brokers are back."""
     scene.create("t", [3, 2])
     for number in (2, 3):
         scene.cluster.brokers[number].die("is killed")
     scene.cluster.delete_topic("t")
     scene.cluster.brokers[3].start()
-    scene.until(lambda: scene.cluster.brokers[3].registered, "one is back")
+    scene.until(lambda: scene.cluster.brokers[3].registered, "broker 3 is back")
     scene.cluster.world.run(scene.cluster.world.now + 3.0)
     assert scene.logs(3) == [("t", 0)]
     scene.cluster.brokers[2].start()
@@ -110,7 +110,7 @@ def test_topic_with_pending_deletion_is_no_stray(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("replicas", [{0: [1, 2, 3]}, {0: [1]}, {0: [3, 2], 1: [2, 3]}])
-def test_topic_recreated_after_its_nodes_were_removed(scene: Scene, replicas: dict[int, list[int]]) -> None:
+def test_topic_recreated_after_the_removal_of_its_nodes_is_served(scene: Scene, replicas: dict[int, list[int]]) -> None:
     scene.create("t", [1, 2, 3], [3, 2, 1])
     lives = {number: broker.lives for number, broker in scene.cluster.brokers.items()}
     scene.cluster.remake_topic("t", replicas)
@@ -121,7 +121,7 @@ def test_topic_recreated_after_its_nodes_were_removed(scene: Scene, replicas: di
 
 @pytest.mark.parametrize("starts", ["none", "a broker", "all"])
 def test_topic_with_malformed_node_is_no_stray(scene: Scene, starts: str) -> None:
-    """Its logs stay, whichever brokers start meanwhile, and have leaders again once the node is valid."""
+    """The logs stay, whichever brokers start meanwhile, and have leaders again once the node is valid."""
     scene.create("t", [3, 1], [1, 3])
     for _ in range(20):
         scene.cluster.produce("t", 0, 3, True)
@@ -184,7 +184,7 @@ def test_half_deleted_topic_does_not_return(scene: Scene) -> None:
     scene.until(lambda: mark in nodes, "the mark")
     for number in (2, 3):
         brokers[number].start()
-    scene.until(lambda: all(brokers[number].registered for number in (2, 3)), "two are back")
+    scene.until(lambda: all(brokers[number].registered for number in (2, 3)), "brokers 2 and 3 are back")
     scene.cluster.world.run(scene.cluster.world.now + 5.0)
     scene.cluster.tool(lambda tree: tree.multi([Set(path, former)]))
     scene.cluster.world.run(scene.cluster.world.now + 5.0)
@@ -207,7 +207,7 @@ def test_known_topic_with_malformed_node_keeps_leader(scene: Scene) -> None:
 
 
 def test_topic_with_malformed_node_keeps_leader_after_process_restart(scene: Scene) -> None:
-    """The next controller process reads everything again; the elected controller has nothing to send."""
+    """The next controller process reads the whole tree again; the elected controller has nothing to send."""
     scene.create("t", [3, 1], [1, 3])
     brokers, path = scene.cluster.brokers, znodes.topic_path("t")
     index, leader = next((index, leader) for index, leader in ((0, 3), (1, 1)) if not brokers[leader].is_elected)
@@ -251,7 +251,7 @@ def test_log_of_unknown_topic_is_renamed_to_stray(tmp_path: Path) -> None:
 
 
 def test_stray_on_failed_disk_does_not_block_recreated_topic(tmp_path: Path) -> None:
-    """It cannot be renamed there, and its log directory may not even be readable."""
+    """The stray cannot be renamed there, and its log directory may be unreadable."""
     data = [tmp_path / name for name in ("one", "two")]
     for folder in data:
         folder.mkdir()
@@ -265,8 +265,8 @@ def test_stray_on_failed_disk_does_not_block_recreated_topic(tmp_path: Path) -> 
     assert [entry.name for entry in data[1].iterdir()] == ["t-0"]
 
 
-def test_a_directory_without_a_segment_is_removed(tmp_path: Path) -> None:
-    """A full disk leaves it of a replica that is created and moved away again: there is no log to keep."""
+def test_directory_without_a_segment_is_removed(tmp_path: Path) -> None:
+    """On a full disk, a replica that is created and moved away leaves such a directory, which has no log to keep."""
     data = tmp_path / "data"
     (data / "t-0").mkdir(parents=True)
     replicas: Any = Slots(PartitionDirs([str(data)], CheckpointLocks(tmp_path)))
@@ -276,7 +276,7 @@ def test_a_directory_without_a_segment_is_removed(tmp_path: Path) -> None:
 
 
 def test_kraft_metadata_log_is_no_stray(tmp_path: Path) -> None:
-    """It is no partition's: users and ACLs are stored only there."""
+    """This log is not one of a partition, and the only store of KRaft's users and ACLs."""
     (tmp_path / "__cluster_metadata-0").mkdir()
     replicas: Any = Slots(PartitionDirs([str(tmp_path)], CheckpointLocks(tmp_path)))
     set_aside_strays(replicas, [])

@@ -1,6 +1,6 @@
-"""Partitions that are moved under a throttle (KIP-73) take as long as the rate says; other partitions are not slowed.
+"""Partitions moved under a throttle (KIP-73) are copied at the rate; other partitions are not slowed.
 
-A rate has no other measure than bytes and time: what is moved may be no faster. A slow machine breaks none of that.
+A rate is measured by bytes and time: the copy may be no faster. These tests hold on a slow machine, too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SLOW = 50_000  # bytes a second
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A short window, so that no test gets budget that an earlier one left."""
+    """A cluster with a short quota window, so that no test gets unused budget of an earlier one."""
     with Cluster(tmp_path_factory.mktemp("cluster"), odradek_workers=2, replication_quota_window_num=2) as running:
         yield running
 
@@ -66,7 +66,7 @@ def fill(cluster: Cluster, topic: str, megabytes: int) -> None:
 
 
 def acknowledged(cluster: Cluster, topic: str, seconds: float) -> int:
-    """The number of records acknowledged by all replicas, each sent after the one before."""
+    """The number of records acknowledged by all replicas, sent one after the other."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0})
     count, until = 0, time.monotonic() + seconds
     while time.monotonic() < until:
@@ -99,7 +99,7 @@ def await_move(cluster: Cluster, file: Path, seconds: float) -> None:
 
 
 def copied(cluster: Cluster, topic: str, *brokers: int) -> int:
-    """Bytes that these brokers have of the topic's partition."""
+    """The size of the topic's partition on these brokers, in bytes."""
     folders = [cluster.brokers[number].data_dir / f"{topic}-0" for number in brokers]
     return sum(file.stat().st_size for folder in folders for file in folder.glob("*.log"))
 
@@ -118,9 +118,9 @@ def rates(cluster: Cluster, admin: AdminClient) -> dict[str, str]:
 
 
 def test_reassignment_obeys_rate_and_slows_no_other_topic(cluster: Cluster, admin: AdminClient, tmp_path: Path) -> None:
-    """Two copies of 10 MB from one broker, whose workers may send 2 MB/s in all: ten seconds.
+    """Two copies of 10 MB from one broker, whose workers may send 2 MB/s in total, take ten seconds.
 
-    Another topic is throttled as a whole and in sync; that the quota is used up is nothing to it.
+    Another topic is throttled as a whole, but in sync, so the used-up quota does not affect it.
     """
     moved, steady = make(admin, 0), make(admin, 0, 1, 2)
     fill(cluster, moved, 10)
@@ -133,7 +133,7 @@ def test_reassignment_obeys_rate_and_slows_no_other_topic(cluster: Cluster, admi
     assert f"The inter-broker throttle limit was set to {2 * MB} B/s" in told
     wait_until(lambda: rates(cluster, admin).get(f"0 {LEADER_RATE}") == str(2 * MB), 30, "the rate to be in force")
     meanwhile = acknowledged(cluster, steady, 2)
-    if meanwhile <= usual / 4:  # the machine may have stood still for so long
+    if meanwhile <= usual / 4:  # the machine may have stalled
         meanwhile = acknowledged(cluster, steady, 2)
     wait_until(lambda: copied(cluster, moved, 1, 2), 60, "the move to begin")
     moved_bytes, so_far = copied(cluster, moved, 1, 2), time.monotonic() - began
@@ -155,9 +155,9 @@ def test_reassignment_obeys_rate_and_slows_no_other_topic(cluster: Cluster, admi
 def test_leader_and_follower_rates_apply_alone(
     cluster: Cluster, admin: AdminClient, tmp_path: Path, side: str, client: str
 ) -> None:
-    """Set by an AdminClient, lifted long before the end: the rest comes, and not at that rate.
+    """An AdminClient sets the rate and removes it long before the end: the rest is copied faster.
 
-    Another partition of that size, moved at the same time without a throttle, is there before half of this one is.
+    Another partition of that size, moved at the same time without a throttle, is complete before half of this one is.
     """
     topic, other = make(admin, 0), make(admin, 0)
     for one in (topic, other):
@@ -194,7 +194,7 @@ def change(admin: AdminClient, kind: ResourceType, name: str, values: dict[str, 
 def python_change(
     _: AdminClient, kind: ResourceType, name: str, values: dict[str, str | None], cluster: Cluster
 ) -> None:
-    """The same with kafka-python."""
+    """As `change`, with kafka-python."""
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     changes = {key: ("DELETE", None) if value is None else value for key, value in values.items()}
     try:

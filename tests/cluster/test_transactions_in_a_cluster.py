@@ -1,4 +1,4 @@
-"""Transactions whose coordinators and leaders fail: each is complete or absent, and exactly once."""
+"""Transactions whose coordinators and leaders fail: each is complete or absent, and its records exist once."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_exactly_once_while_brokers_are_killed(cluster: Cluster) -> None:
         for victim in (first, (first + 1) % 3, (first + 2) % 3):
             lose(cluster, victim, copier, source, target)
         feed.stop()
-        wait_until(lambda: feed.acked <= reader.seen.keys(), 90, "everything to be copied")
+        wait_until(lambda: feed.acked <= reader.seen.keys(), 90, "all records to be copied")
     assert not feed.errors, feed.errors[:3]
     doubled = [number for number, times in reader.seen.items() if times > 1]
     assert not doubled, f"{doubled[:10]}, aborted: {copier.aborted}"
@@ -176,7 +176,7 @@ def test_exactly_once_while_brokers_are_killed(cluster: Cluster) -> None:
 
 
 def test_next_coordinator_completes_decided_transaction(cluster: Cluster) -> None:
-    """The markers cannot be written without their leader; then the coordinator dies too."""
+    """The markers cannot be written without their leader; then the coordinator dies, too."""
     name = "decided"
     deciding = coordinator(cluster, name, 1)
     away, topic = (deciding + 1) % 3, f"only-there-{time.monotonic_ns()}"

@@ -1,4 +1,4 @@
-"""SIGKILL of a writing process: acknowledged writes are there, and no write is there in part."""
+"""SIGKILL of a writing process: acknowledged writes stay, and no write is partial."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for number in range(first, 1_000_000):
 
 
 @pytest.mark.parametrize("kills", [5])
-def test_acknowledged_writes_survive_whole(tmp_path: Path, kills: int) -> None:
+def test_acknowledged_writes_survive_a_kill(tmp_path: Path, kills: int) -> None:
     path = tmp_path / "m.db"
     acknowledged = -1
     for turn in range(kills):
@@ -69,7 +69,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("lines", [40, 101])
-def test_transactions_are_whole_and_in_order(tmp_path: Path, lines: int) -> None:
+def test_transactions_are_atomic_and_ordered_after_a_kill(tmp_path: Path, lines: int) -> None:
     path = tmp_path / "m.db"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     writer = subprocess.Popen([sys.executable, "-c", TOGETHER, str(path)], text=True, **pipes)  # type: ignore[call-overload]  # pipes only

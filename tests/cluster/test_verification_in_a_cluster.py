@@ -16,7 +16,7 @@ from .clients import coordinator, make_topic
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 INVALID_TXN_STATE, GROUP, TRANSACTION = 48, 0, 1
-_NOT_NOW = (14, 15, 16, 19)  # the internal topics are being made
+_NOT_NOW = (14, 15, 16, 19)  # the internal topics are being created
 
 
 @pytest.fixture(scope="module")

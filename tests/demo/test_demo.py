@@ -1,4 +1,4 @@
-"""What `make demo` does, with a small share of the flights; and that a number which is not right is told."""
+"""`make demo` with a small share of the flights, and its report on a wrong figure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Demo(NamedTuple):
 
 
 def demo(folder: Path, *words: str) -> Demo:
-    """Run it with its report in `folder`."""
+    """Run the demo with its report in `folder`."""
     done = subprocess.run(
         [sys.executable, "-m", "odradek.demo", "--flights", str(FLIGHTS), *words],
         env={**os.environ, "ODRADEK_DEMO_DIR": str(folder)},
@@ -50,14 +50,14 @@ def demo(folder: Path, *words: str) -> Demo:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """A whole run."""
+    """A complete run."""
     yield demo(tmp_path_factory.mktemp("demo"))
 
 
 @pytest.mark.live
 @pytest.mark.needs("java")
 @pytest.mark.timeout(SECONDS)
-def test_all_numbers_are_right(whole: Demo) -> None:
+def test_all_figures_equal_the_direct_computation(whole: Demo) -> None:
     assert whole.status == 0, whole.said
     assert "numbers checked: all equal those computed directly" in whole.said
     assert (whole.folder / "delays.png").read_bytes().startswith(PNG)
@@ -71,10 +71,10 @@ def test_all_numbers_are_right(whole: Demo) -> None:
 @pytest.mark.live
 @pytest.mark.needs("java")
 @pytest.mark.timeout(SECONDS)
-def test_a_wrong_number_is_told(whole: Demo, tmp_path: Path) -> None:
-    """A minute more in one window of the archive: that window, its airline, day and hour are not as they should be."""
+def test_wrong_figure_is_reported(whole: Demo, tmp_path: Path) -> None:
+    """An added minute in one window of the archive makes that window, its airline, day and hour differ."""
     shutil.copytree(whole.folder, tmp_path, dirs_exist_ok=True)
-    airline = _a_minute_more(tmp_path / "flights-archive/topic=flights.hourly")
+    airline = _add_a_minute(tmp_path / "flights-archive/topic=flights.hourly")
     broken = demo(tmp_path, "--report-only")
     assert broken.status == 1
     told = [line for line in broken.said.splitlines() if line.startswith("demo: ")]
@@ -82,8 +82,8 @@ def test_a_wrong_number_is_told(whole: Demo, tmp_path: Path) -> None:
     assert all(airline in line for line in told[:2])
 
 
-def _a_minute_more(topic: Path) -> str:
-    """Put it into the first window of the topic; whose it is."""
+def _add_a_minute(topic: Path) -> str:
+    """Add a minute to the first window of the topic; return its airline."""
     path = next(topic.rglob("*.parquet"))
     table = parquet.read_table(path, partitioning=None)
     values = table["value"].to_pylist()
@@ -95,16 +95,16 @@ def _a_minute_more(topic: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_direct_computation_of_the_year() -> None:
-    """As the literature on this data has it: 328,521 departures of 336,776, 12.64 minutes late."""
+def test_direct_computation_of_the_year_equals_published_figures() -> None:
+    """The literature on this data gives 328,521 departures of 336,776 flights, on average 12.64 minutes late."""
     year = direct.figures(None, events.DOUBLED)
     assert year.events["flights"] == 336_776 + 336
     assert (year.total().flights, round(year.total().mean, 2)) == (328_521, 12.64)
     assert (year.cancelled.total(), len(year.days), sorted(year.hours)) == (8_255, 365, [*range(5, 24)])
 
 
-def test_events() -> None:
-    """In order of schedule, each thousandth row twice, and a clock after them all."""
+def test_events_are_ordered_and_each_thousandth_is_sent_twice() -> None:
+    """Events are in order of schedule, each thousandth twice; a clock event ends them."""
     sent = list(events.flights(FLIGHTS))
     assert [event.time for event in sent] == sorted(event.time for event in sent)
     doubled = len(sent) - len(set(sent))
@@ -115,7 +115,7 @@ def test_events() -> None:
     assert sent[0].time == 1_357_035_300_000
 
 
-def test_every_kind_of_difference() -> None:
+def test_differences_name_wrong_extra_and_missing_figures() -> None:
     mine = Figures(hours=Sums({5: Sum(1, 2), 6: Sum(1, 1), 7: Sum(1, 0)}))
     right = Figures(hours=Sums({5: Sum(1, 2), 6: Sum(2, 1), 8: Sum(3, 0)}))
     assert figures.differences(mine, mine) == []

@@ -39,7 +39,7 @@ class CompactedLog:
         return self.log.partition.slot.read()[slots.F_HW] >= end
 
     def read_all(self, partition: int, at_once: int = 1 << 20) -> Iterator[bytes]:
-        """Every batch, read in pieces of so many bytes."""
+        """Every batch, read in pieces of `at_once` bytes."""
         there, offset = self.log.partition, 0
         while True:
             values = there.slot.read()

@@ -182,7 +182,7 @@ def coordinator() -> FakeCoordinator:
 
 
 @pytest.mark.parametrize("version", versions(JOIN))
-def test_join(coordinator: FakeCoordinator, version: int) -> None:
+def test_join_forms_a_group(coordinator: FakeCoordinator, version: int) -> None:
     first = coordinator.join(version)
     if version >= 4:
         assert first.error_code == Error.MEMBER_ID_REQUIRED and first.member_id
@@ -195,7 +195,7 @@ def test_join(coordinator: FakeCoordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [v for v in versions(JOIN) if v >= 5])
-def test_static_join(coordinator: FakeCoordinator, version: int) -> None:
+def test_static_member_may_rejoin_with_its_instance_id(coordinator: FakeCoordinator, version: int) -> None:
     first = coordinator.join(version, group_instance_id="i")
     assert first.error_code == 0 and first.members[0].group_instance_id == "i"
     coordinator.sync(first, 3)
@@ -205,7 +205,7 @@ def test_static_join(coordinator: FakeCoordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(SYNC))
-def test_sync(coordinator: FakeCoordinator, version: int) -> None:
+def test_sync_returns_the_assignment(coordinator: FakeCoordinator, version: int) -> None:
     member = coordinator.member()
     answer = coordinator.sync(member, version)
     assert (answer.error_code, bytes(answer.assignment)) == (0, b"part")
@@ -213,7 +213,7 @@ def test_sync(coordinator: FakeCoordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(HEARTBEAT))
-def test_heartbeat(coordinator: FakeCoordinator, version: int) -> None:
+def test_heartbeat_checks_the_generation(coordinator: FakeCoordinator, version: int) -> None:
     member = coordinator.stable()
     request = message_class("HeartbeatRequest")
     for generation, error in ((1, Error.NONE), (9, Error.ILLEGAL_GENERATION)):
@@ -222,7 +222,7 @@ def test_heartbeat(coordinator: FakeCoordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(LEAVE))
-def test_leave(coordinator: FakeCoordinator, version: int) -> None:
+def test_leave_removes_only_a_known_member(coordinator: FakeCoordinator, version: int) -> None:
     member = coordinator.stable()
     request = message_class("LeaveGroupRequest")
 
@@ -239,7 +239,7 @@ def test_leave(coordinator: FakeCoordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [v for v in versions(COMMIT) if v])
-def test_commit(coordinator: FakeCoordinator, version: int) -> None:
+def test_commit_stores_offsets_of_known_partitions(coordinator: FakeCoordinator, version: int) -> None:
     assert coordinator.commit(version, 0, 1, 2) == [(0, 0), (1, 0), (2, Error.UNKNOWN_TOPIC_OR_PARTITION)]
     missing = Error.UNKNOWN_TOPIC_ID if version >= 10 else Error.UNKNOWN_TOPIC_OR_PARTITION
     assert coordinator.commit(version, 0, topic="nix") == [(0, missing)]
@@ -249,7 +249,7 @@ def test_commit(coordinator: FakeCoordinator, version: int) -> None:
     assert answer == [(0, error)]
 
 
-def test_commit_times(coordinator: FakeCoordinator) -> None:
+def test_commit_stores_its_retention_and_timestamp(coordinator: FakeCoordinator) -> None:
     coordinator.commit(4, 0, retention_time_ms=50)
     value = coordinator.offset(0)
     assert value.expire_ms == coordinator.now.wall_ms + 50 and value.commit_ms == coordinator.now.wall_ms
@@ -269,7 +269,7 @@ def test_every_retention_time_can_be_encoded(coordinator: FakeCoordinator, reten
 
 
 @pytest.mark.parametrize("version", [v for v in versions(FETCH) if v])
-def test_fetch(coordinator: FakeCoordinator, version: int) -> None:
+def test_fetch_returns_committed_offsets(coordinator: FakeCoordinator, version: int) -> None:
     coordinator.commit(9, 0)
     answer = coordinator.fetch(version, 0, 1)
     (topic,) = answer.topics
@@ -285,7 +285,7 @@ def test_fetch(coordinator: FakeCoordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [v for v in versions(FETCH) if v])
-def test_fetch_of_unknown_group(coordinator: FakeCoordinator, version: int) -> None:
+def test_fetch_from_an_unloaded_partition_is_not_coordinator(coordinator: FakeCoordinator, version: int) -> None:
     coordinator.groups.unload(0)
     answer = coordinator.fetch(version, 0)
     if version == 1:
@@ -294,7 +294,7 @@ def test_fetch_of_unknown_group(coordinator: FakeCoordinator, version: int) -> N
         assert answer.error_code == Error.NOT_COORDINATOR
 
 
-def test_commit_and_fetch_of_kafka_08(coordinator: FakeCoordinator) -> None:
+def test_version_0_commits_and_fetches_in_the_tree(coordinator: FakeCoordinator) -> None:
     assert coordinator.commit(0, 0, 7) == [(0, 0), (7, Error.UNKNOWN_TOPIC_OR_PARTITION)]
     assert coordinator.tree == {("g", "t", 0): 5} and coordinator.world.committed() is None
     (topic,) = coordinator.fetch(0, 0, 1).topics
@@ -303,7 +303,7 @@ def test_commit_and_fetch_of_kafka_08(coordinator: FakeCoordinator) -> None:
 
 
 @pytest.mark.parametrize("version", versions(FIND))
-def test_find_coordinator(coordinator: FakeCoordinator, version: int) -> None:
+def test_find_coordinator_returns_this_broker_once_the_topic_exists(coordinator: FakeCoordinator, version: int) -> None:
     request = message_class("FindCoordinatorRequest")
 
     def find(kind: int = 0) -> Any:
@@ -322,7 +322,7 @@ def test_find_coordinator(coordinator: FakeCoordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(DESCRIBE))
-def test_describe(coordinator: FakeCoordinator, version: int) -> None:
+def test_describe_returns_state_and_members(coordinator: FakeCoordinator, version: int) -> None:
     member = coordinator.stable()
     request = message_class("DescribeGroupsRequest")
     more = {"include_authorized_operations": True} if version >= 3 else {}
@@ -336,7 +336,7 @@ def test_describe(coordinator: FakeCoordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(LIST))
-def test_list(coordinator: FakeCoordinator, version: int) -> None:
+def test_list_filters_by_state_and_type(coordinator: FakeCoordinator, version: int) -> None:
     coordinator.stable()
     coordinator.commit(9, 0, group="simple")
     request = message_class("ListGroupsRequest")
@@ -351,7 +351,7 @@ def test_list(coordinator: FakeCoordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(DELETE))
-def test_delete_groups(coordinator: FakeCoordinator, version: int) -> None:
+def test_delete_groups_deletes_only_empty_groups(coordinator: FakeCoordinator, version: int) -> None:
     coordinator.stable()
     coordinator.commit(9, 0, group="simple")
     request = message_class("DeleteGroupsRequest")
@@ -362,7 +362,7 @@ def test_delete_groups(coordinator: FakeCoordinator, version: int) -> None:
     assert coordinator.send(DELETE, version, request(groups_names=[])).results == []
 
 
-def test_delete_offsets(coordinator: FakeCoordinator) -> None:
+def test_delete_offsets_of_known_partitions(coordinator: FakeCoordinator) -> None:
     request = message_class("OffsetDeleteRequest")
     topic_class = request.OffsetDeleteRequestTopic
 

@@ -32,7 +32,7 @@ Where = tuple[str, tuple[str, int]]
 
 
 class Machine(RuleBasedStateMachine):
-    """Each offset is committed only once, so that none can stand for another."""
+    """Each offset is committed only once, so that no two commits can be confused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(group=GROUP, tp=TP, number=NUMBER, commit=st.booleans())
     def transaction_over_a_roll(self, group: str, tp: tuple[str, int], number: int, commit: bool) -> None:
-        """Its offsets are in a sealed segment, its marker may be in the active one, and the cleaner runs soon."""
+        """The offsets are in a sealed segment, the marker may be in the active one, and the cleaner runs soon."""
         self.commit_in_transaction(group, tp, number)
         self.end(number, commit, rolls=True)
         self.log.clean(DedupeBuffer())
@@ -218,11 +218,11 @@ def _run(examples: int, steps: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # hypothesis takes its time to find the shortest example of a fault
-def test_offsets_over_rounds_and_loads() -> None:
+def test_compaction_and_reloads_keep_committed_offsets() -> None:
     _run(20, 40)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_many_more_histories() -> None:
+def test_compaction_and_reloads_keep_committed_offsets_in_many_histories() -> None:
     _run(300, 80)

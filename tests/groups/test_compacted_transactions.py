@@ -27,7 +27,7 @@ EXPIRY_MS = 100_000
 
 
 class Machine(RuleBasedStateMachine):
-    """See the module's head."""
+    """See the module's docstring."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(broker=st.booleans(), clean=st.booleans(), part=st.integers(0, 4))
     def restart(self, broker: bool, clean: bool, part: int) -> None:
-        """The coordinator process or the broker dies. Wanted markers are wanted again."""
+        """The coordinator process or the broker dies. Unwritten markers are requested again."""
         before = self._states()
         if broker:
             self.log.restart(clean, self.log.model.leo * part // 4)
@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def _comparable(found: dict[str, Metadata]) -> dict[str, Metadata]:
-    """Without the fields that version 0 of the records, which is written, does not have."""
+    """The metadata without the fields that version 0 of the records, which we write, lacks."""
     return {name: metadata._replace(previous_producer_id=-1) for name, metadata in found.items()}
 
 
@@ -153,11 +153,11 @@ def _run(examples: int, steps: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # hypothesis takes its time to find the shortest example of a fault
-def test_transactions_over_rounds_and_loads() -> None:
+def test_compaction_and_reloads_keep_transaction_state() -> None:
     _run(15, 40)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_many_more_histories() -> None:
+def test_compaction_and_reloads_keep_transaction_state_in_many_histories() -> None:
     _run(700, 80)

@@ -1,4 +1,4 @@
-"""The coordinator process of a real broker: answered requests survive it, and clients find its successor."""
+"""The coordinator process of a real broker: acknowledged commits survive it, and clients find its successor."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find(broker: Broker) -> None:
             return wire.call(Request[1](key="g", key_type=0)).error_code == 0
 
     retrying(found)
-    fetched(broker)  # who is found may still be loading, where that takes long
+    fetched(broker)  # the coordinator may still load its partitions
 
 
 def answered(wires: list[Any]) -> int:
@@ -172,7 +172,7 @@ def test_small_request_overtakes_large_ones(fresh_broker: Callable[..., Broker])
 
 
 def test_small_request_overtakes_ones_with_large_answers(fresh_broker: Callable[..., Broker]) -> None:
-    """The others name only the group, and get all its offsets."""
+    """The large requests name only the group, and get all its offsets."""
     from kafka.protocol.consumer import OffsetFetchRequest as Request
 
     broker = fresh_broker(odradek_workers=1, num_partitions=3000)

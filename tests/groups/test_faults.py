@@ -1,7 +1,7 @@
-"""A fault in one group or transactional id: only that one is read from the log again.
+"""An exception in one group or transactional id reloads only that one from the log.
 
-What no record has room for (a generation above 31 bits, an epoch above 15) is not to be had from a client, and is the
-fault here: it raises where a transition is written down.
+The exception here is a value that fits no record (a generation above 31 bits, an epoch above 15), which no client
+can send; it is raised when the transition is encoded.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def members(world: World) -> list[str]:
 
 
 def test_group_reset_twice_is_loaded_once() -> None:
-    """The first load ends after the second reset, and does not have what came between them."""
+    """The first load ends after the second reset, and lacks the records between them."""
     world = World()
     world.commit(1, group="bad")
     readings = [GroupReplay(), GroupReplay()]
@@ -99,13 +99,13 @@ def test_fault_in_a_deadline_keeps_other_deadlines(caplog: pytest.LogCaptureFixt
     world.wait(0)
     world.wait(5_000)
     world.beat(good[0], 1, group="good")
-    world.wait(6_000)  # the member of the one is gone, which cannot be written; one of the other's is gone, too
+    world.wait(6_000)  # one session of each group expires; the state of `bad` cannot be encoded
     assert "bad" in caplog.text
     group = world.groups.get("good")
     assert group is not None and list(group.members) == [good[0]]
 
 
-def test_fault_after_append(caplog: pytest.LogCaptureFixture) -> None:
+def test_exception_after_an_append_reloads_the_group(caplog: pytest.LogCaptureFixture) -> None:
     """The append is in the log, but its effect is missing: the group is loaded from the log."""
     world = World()
     world.commit(1)
@@ -121,24 +121,24 @@ def test_fault_after_append(caplog: pytest.LogCaptureFixture) -> None:
     assert "unexpected error after an append" in caplog.text
 
 
-def test_a_journal_that_fails_in_no_way_of_its_own() -> None:
-    """Nobody can say whether it is written: it is looked for in the log."""
+def test_unexpected_exception_in_an_append_reloads_the_group() -> None:
+    """The append may or may not be in the log, so the group is reloaded."""
 
-    class Strange(FakeLog):
-        strange = False
+    class UnexpectedlyFailing(FakeLog):
+        fails = False
 
         def append(self, partition: int, batch: bytes) -> int:
             position = super().append(partition, batch)
-            if self.strange:
+            if self.fails:
                 raise RuntimeError("after the fact")
             return position
 
-    log = Strange()
+    log = UnexpectedlyFailing()
     world = World(log)
     world.commit(1)
-    log.strange = True
+    log.fails = True
     token = world.commit(2)
-    log.strange = False
+    log.fails = False
     assert world.answer(token) == {("t", 0): Error.UNKNOWN_SERVER_ERROR}
     world.wait(RELOAD_PAUSE_MS)
     assert world.committed() == 2
@@ -148,7 +148,7 @@ def test_a_journal_that_fails_in_no_way_of_its_own() -> None:
 
 
 def transactions_with(**fields: Any) -> TransactionWorld:
-    """A coordinator that has found transactional id `bad` like this in the log, and `good` with a producer."""
+    """A coordinator that has loaded transactional id `bad` with these fields, and `good` with a producer."""
     before = TransactionWorld()
     before.started("good")
     metadata = Metadata(7, 3, 60_000, State.ONGOING, frozenset({("t", 0)}), 0, 0)._replace(**fields)
@@ -157,7 +157,7 @@ def transactions_with(**fields: Any) -> TransactionWorld:
     return before.restarted()
 
 
-def test_a_transaction_that_cannot_be_fenced_is_read_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_transactional_id_that_cannot_be_fenced_is_reloaded(caplog: pytest.LogCaptureFixture) -> None:
     world = transactions_with(epoch=0x7FFF)
     assert world.init("bad").error is Error.UNKNOWN_SERVER_ERROR
     assert world.init("bad").error is Error.COORDINATOR_LOAD_IN_PROGRESS
@@ -167,7 +167,7 @@ def test_a_transaction_that_cannot_be_fenced_is_read_again(caplog: pytest.LogCap
     assert [bool(record.exc_info) for record in caplog.records if record.levelno == logging.ERROR] == [True]
 
 
-def test_a_timed_out_transaction_with_a_fault_leaves_the_others() -> None:
+def test_exception_in_the_timeout_of_one_transaction_keeps_others() -> None:
     world = transactions_with(epoch=0x7FFF, started_ms=1)
     producer = world.ongoing("other", timeout_ms=1_000)
     world.wait(11_000)
@@ -177,7 +177,7 @@ def test_a_timed_out_transaction_with_a_fault_leaves_the_others() -> None:
     assert world.end(producer) in (Error.PRODUCER_FENCED, Error.INVALID_TXN_STATE)
 
 
-def test_a_decision_is_carried_out_after_a_reset() -> None:
+def test_decided_transaction_completes_after_a_reset() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     assert world.end(producer) is Error.NONE
@@ -190,22 +190,22 @@ def test_a_decision_is_carried_out_after_a_reset() -> None:
 
 
 @pytest.mark.parametrize("state", sorted(NEVER_WRITTEN))
-def test_states_that_nobody_writes_are_left_out(state: State, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever forged it: there is no entry for it in any table."""
+def test_records_with_states_that_are_never_written_are_ignored(state: State, caplog: pytest.LogCaptureFixture) -> None:
+    """Such a record is forged, and no transition table has its state."""
     world = transactions_with(state=state)
     assert world.transactions.get("bad") is None
     assert "is never written" in caplog.text
     assert not world.init("bad").error
 
 
-def test_every_state_that_is_written_is_in_every_table() -> None:
+def test_every_written_state_is_in_every_transition_table() -> None:
     from odradek.groups.transactions import states
 
     for table in (states.INIT, states.ADD, states.COMMIT, states.ABORT):
         assert set(table) == set(State) - NEVER_WRITTEN
 
 
-def test_a_fault_before_an_append_leaves_the_other_partitions(
+def test_exception_before_an_append_reloads_the_groups_of_its_partition(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(initial_delay_ms=0)

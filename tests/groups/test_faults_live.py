@@ -1,7 +1,7 @@
-"""A group with a fault, in a broker's coordinator process: it goes on, and so does everybody else.
+"""An exception in one group: the broker's coordinator process continues, and so do other groups.
 
-What no client can bring about is written into `__consumer_offsets` and `__transaction_state` beforehand, as
-`__admin_client`, which may: a generation that has none after it, an epoch that cannot be fenced.
+No client can cause these states, so they are first written to `__consumer_offsets` and `__transaction_state` as
+`__admin_client`, which may do so: the last generation, and an epoch that cannot be fenced.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def forge(wire: Wire, topic: str, *rows: Record) -> None:
 
 
 def restart_coordinator(broker: Broker) -> int:
-    """Its process id."""
+    """Kill the coordinator process; return the process id of the next one."""
     (pid,) = broker.await_respawn("coordinator", broker.kill_role("coordinator"))
     return pid
 
@@ -85,7 +85,7 @@ def join(wire: Wire, group: str) -> Any:
     )  # fmt: skip
 
 
-def test_a_group(broker: Broker) -> None:
+def test_group_with_the_last_generation_is_reloaded(broker: Broker) -> None:
     made(broker, "t")
     with broker.wire(60) as wire:
         find_coordinator(wire, "bad")
@@ -96,17 +96,17 @@ def test_a_group(broker: Broker) -> None:
         forge(wire, "__consumer_offsets", *rows)
     pid = restart_coordinator(broker)
     background = BackgroundGroups(broker, 1)
-    with broker.wire(60) as wire, pytest.raises(EOFError):  # no answer has room for the generation either
+    with broker.wire(60) as wire, pytest.raises(EOFError):  # the generation fits no answer either
         join(wire, "bad")
-    wait_until(lambda: "unexpected error for" in broker.log, 60, "the member to be given up")
+    wait_until(lambda: "unexpected error for" in broker.log, 60, "the log line on the failed join")
     with broker.wire(60) as wire:
-        wait_until(lambda: offset_of(wire, "bad") == 5, 60, "the group to be read again")
+        wait_until(lambda: offset_of(wire, "bad") == 5, 60, "the reload of the group")
     background.finish()
     assert broker.pids("coordinator") == [pid]
     assert "Traceback" in broker.log
 
 
-def test_a_transaction(broker: Broker) -> None:
+def test_transactional_id_with_the_last_epoch_is_reloaded(broker: Broker) -> None:
     from kafka.protocol.producer import InitProducerIdRequest as Request
 
     made(broker, "t")
@@ -136,8 +136,8 @@ def find_transactions(wire: Wire) -> None:
     wait_until(lambda: wire.call(Request[1](key="x", key_type=1)).error_code == 0, 60, "the transaction coordinator")
 
 
-def test_a_segment_that_is_missing(broker: Broker) -> None:
-    """One partition of three cannot be read: it is named, and the others are served."""
+def test_partition_with_a_missing_segment_is_unavailable_and_others_serve(broker: Broker) -> None:
+    """The log names the partition of the three that cannot be read."""
     broker.stop()
     shutil.rmtree(broker.data_dir)
     broker.set(offsets_topic_num_partitions=3)
@@ -153,7 +153,7 @@ def test_a_segment_that_is_missing(broker: Broker) -> None:
     with broker.wire(60) as wire:
         for group in others:
             wait_until(lambda group=group: offset_of(wire, group) == 7, 60, f"group {group}")  # type: ignore[misc]  # a default in a lambda
-        wait_until(lambda: commit(wire, lost) == NOT_AVAILABLE, 60, "the group to be given up")
+        wait_until(lambda: commit(wire, lost) == NOT_AVAILABLE, 60, "the group to be unavailable")
     assert "__consumer_offsets-0 cannot be read" in broker.log
     assert broker.log.count("Restore its files") == 1
     assert broker.pids("coordinator") == [pid]

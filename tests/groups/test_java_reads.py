@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools and classes read what the groups write to `__consumer_offsets`."""
+"""Apache Kafka's tools and classes read our records of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
 
 def write_segment(world: World, folder: Path) -> Path:
-    """The world's log as a segment file where Kafka would have it."""
+    """The world's log as a segment file at Kafka's path."""
     partition = folder / "__consumer_offsets-0"
     partition.mkdir()
     segment = partition / f"{0:020}.log"

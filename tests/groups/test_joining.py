@@ -14,7 +14,7 @@ from .world import RANGE, World
 
 
 # -- joining ----------------------------------------------------------------------------------------------------
-def test_a_first_member_waits_for_the_initial_delay_then_leads() -> None:
+def test_first_member_leads_after_the_initial_delay() -> None:
     world = World()
     token = world.join()
     world.wait(DELAY - 1)
@@ -26,7 +26,7 @@ def test_a_first_member_waits_for_the_initial_delay_then_leads() -> None:
     assert (result.protocol_type, result.protocol) == ("consumer", "range")
 
 
-def test_the_initial_delay_grows_while_members_come_but_not_past_the_rebalance_timeout() -> None:
+def test_initial_delay_grows_with_new_members_up_to_the_rebalance_timeout() -> None:
     world = World()
     tokens = [world.join(rebalance_timeout_ms=8_000)]
     for _ in range(2):
@@ -41,14 +41,14 @@ def test_the_initial_delay_grows_while_members_come_but_not_past_the_rebalance_t
     assert {world.answer(token).generation for token in tokens} == {1}
 
 
-def test_no_initial_delay_when_it_is_set_to_zero() -> None:
+def test_initial_delay_of_zero_forms_the_group_at_once() -> None:
     world = World(initial_delay_ms=0)
     token = world.join()
     world.wait(0)
     assert world.answer(token).generation == 1
 
 
-def test_only_the_leader_learns_of_the_members() -> None:
+def test_only_the_leader_gets_the_list_of_members() -> None:
     world = World()
     tokens = [world.join(), world.join()]
     world.wait(2 * DELAY)
@@ -57,7 +57,7 @@ def test_only_the_leader_learns_of_the_members() -> None:
     assert other.members == () and other.leader == leader.member_id
 
 
-def test_a_member_id_is_required_first_and_expires_unused() -> None:
+def test_required_member_id_expires_if_it_is_not_used() -> None:
     world = World()
     result = world.joined(require_member_id=True)
     assert result.error is Error.MEMBER_ID_REQUIRED and result.member_id.startswith("c-")
@@ -69,7 +69,7 @@ def test_a_member_id_is_required_first_and_expires_unused() -> None:
     assert world.joined(unused.member_id).error is Error.UNKNOWN_MEMBER_ID
 
 
-def test_a_pending_member_holds_a_rebalance_back_until_it_expires() -> None:
+def test_rebalance_waits_for_a_pending_member_until_it_expires() -> None:
     world = World()
     (leader,) = world.stable(1)
     world.joined(require_member_id=True)
@@ -79,8 +79,8 @@ def test_a_pending_member_holds_a_rebalance_back_until_it_expires() -> None:
     assert world.answer(token).generation == 2
 
 
-def test_a_pending_member_is_no_static_one() -> None:
-    """Its instance would have two members; Kafka's coordinator fails with an IllegalStateException."""
+def test_pending_member_cannot_join_as_a_static_one() -> None:
+    """The instance would have two members; Kafka's coordinator fails with an IllegalStateException."""
     world = World()
     world.stable(1, instance_id="i")
     pending = world.joined(require_member_id=True)
@@ -115,7 +115,7 @@ def test_a_pending_member_may_leave() -> None:
         ({"group": "new", "member_id": "who"}, Error.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_join_errors(fields: dict[str, Any], error: Error) -> None:
+def test_invalid_join_is_refused(fields: dict[str, Any], error: Error) -> None:
     world = World()
     world.stable(1)
     assert world.joined(**fields).error is error
@@ -129,8 +129,8 @@ def test_the_protocol_with_most_votes_among_the_common_ones_wins() -> None:
     assert {world.answer(token).protocol for token in tokens} == {"roundrobin"}
 
 
-def test_a_protocol_that_is_named_twice_counts_once() -> None:
-    """Twice as many members as there are would support it: no member could vote, and the rebalance would not end."""
+def test_duplicate_protocol_of_a_member_counts_once() -> None:
+    """Counted twice, its support would exceed the member count: no member could vote, and no rebalance would end."""
     world = World(initial_delay_ms=0)
     twice = (("range", b"first"), ("sticky", b"s"), ("range", b"second"))
     result = world.answer(world.join(protocols=twice)) or world.wait(0)
@@ -146,7 +146,7 @@ def test_a_protocol_that_is_named_twice_counts_once() -> None:
 
 @pytest.mark.parametrize("name", ["x" * 32_767, "Ω" * 16_383, "\N{PILE OF POO}" * 8_191])
 @pytest.mark.parametrize("field", ["instance_id", "client_id"])
-def test_a_member_id_is_a_string_that_fits(name: str, field: str) -> None:
+def test_member_id_of_a_long_name_fits_a_string(name: str, field: str) -> None:
     world = World(initial_delay_ms=0)
     token = world.join(**{field: name})
     world.wait(0)
@@ -157,21 +157,21 @@ def test_a_member_id_is_a_string_that_fits(name: str, field: str) -> None:
     assert state(world) is State.STABLE and not world.groups.faults
 
 
-def test_a_request_that_is_refused_makes_no_group() -> None:
+def test_refused_request_creates_no_group() -> None:
     world = World(max_metadata=10)
     assert world.joined(protocols=()).error is Error.INCONSISTENT_GROUP_PROTOCOL
     assert world.answer(world.commit(metadata="x" * 11)) == {("t", 0): Error.OFFSET_METADATA_TOO_LARGE}
     assert world.answer(world.commit(metadata="\N{PILE OF POO}" * 5 + "x")) == {
         ("t", 0): Error.OFFSET_METADATA_TOO_LARGE
-    }, "eleven for Java, which counts UTF-16 units"
+    }, "eleven in Java, which counts UTF-16 units"
     assert world.joined(require_member_id=True).error is Error.MEMBER_ID_REQUIRED
     assert len(world.groups) == 1
     world.wait(SESSION)
     assert len(world.groups) == 0 and len(world.groups.timers) == 0
 
 
-def test_nobody_is_not_waited_for_without_a_pause() -> None:
-    """A static member with a rebalance timeout of 0 does not come back: until its session ends, others wait for it."""
+def test_rebalance_timeout_of_zero_does_not_loop_without_a_pause() -> None:
+    """A static member with a rebalance timeout of 0 does not rejoin: the others wait until its session ends."""
     world = World(initial_delay_ms=0)
     token = world.join(instance_id="i0", session_timeout_ms=60_000)
     world.wait(0)
@@ -186,7 +186,7 @@ def test_nobody_is_not_waited_for_without_a_pause() -> None:
     assert due is not None and due >= world.now.steady_ms + 1_000
 
 
-def test_a_full_group_refuses_the_next_member() -> None:
+def test_full_group_refuses_a_new_member() -> None:
     world = World(max_size=2)
     first, second = world.stable(2)
     assert world.joined().error is Error.GROUP_MAX_SIZE_REACHED
@@ -195,7 +195,7 @@ def test_a_full_group_refuses_the_next_member() -> None:
     assert world.answer(token).generation == 2
 
 
-def test_a_group_above_its_limit_drops_the_last_to_rejoin() -> None:
+def test_group_above_its_size_limit_refuses_the_last_to_rejoin() -> None:
     world = World()
     ids = world.stable(3)
     smaller = world.restarted()

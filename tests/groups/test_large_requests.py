@@ -1,4 +1,4 @@
-"""Large requests to the coordinator: each step of their handlers is short, whatever they name."""
+"""Large requests to the coordinator: each step of their handlers is short."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def find_coordinators() -> Any:
 
 
 def commit(api: str, names: list[str], partitions: int, **fields: Any) -> Any:
-    """OffsetCommit, or that of a transaction: their topics are alike."""
+    """OffsetCommit or TxnOffsetCommit: their topics have the same fields."""
     request = message_class(api + "Request")
     topic = getattr(request, api + "RequestTopic")
     part = getattr(topic, api + "RequestPartition")
@@ -202,8 +202,8 @@ def steps(coordinator: Coordinator, key: int, version: int, request: Any) -> tup
         (COMMIT_IN_TRANSACTION, 3, commit_partitions_in_transaction),
     ],
 )
-def test_no_step_is_much_of_a_large_request(coordinator: Coordinator, key: int, version: int, make: Any) -> None:
-    """A group's offsets, and lists, are read in one step, since they are those of one moment: that is the largest."""
+def test_no_step_is_a_large_part_of_a_request(coordinator: Coordinator, key: int, version: int, make: Any) -> None:
+    """The largest step reads a group's offsets or a list, which must be of one moment."""
     coordinator.commit(9, 0)
     offsets = coordinator.world.group().offsets
     for index in range(MANY):
@@ -218,14 +218,14 @@ def test_no_step_is_much_of_a_large_request(coordinator: Coordinator, key: int, 
 
 
 def named(answer: Any) -> list[Any]:
-    """The largest list in an answer, or in what is in its lists."""
+    """The largest list in an answer, at any depth."""
     lists = [getattr(answer, field.name) or [] for field in answer._struct._fields if field.is_array()]
     within = [named(one) for rows in lists for one in rows if hasattr(one, "_struct")]
     return max([*lists, *within], key=len, default=[])
 
 
 @pytest.mark.parametrize("count", [0, 1, 128, 129, 300])
-def test_delete_groups_answers_once_for_all(coordinator: Coordinator, count: int) -> None:
+def test_delete_groups_answers_once_for_all_groups(coordinator: Coordinator, count: int) -> None:
     coordinator.commit(9, 0, group="g1")
     _, answer = steps(coordinator, DELETE, 2, message_class("DeleteGroupsRequest")(groups_names=NAMES[:count]))
     assert [row.group_id for row in answer.results] == NAMES[:count]

@@ -19,7 +19,7 @@ from .rebalances import DELAY, SESSION, state
 from .world import RANGE, World
 
 
-def test_every_state_is_reached_and_left() -> None:
+def test_every_state_can_be_reached_and_left() -> None:
     reachable = set().union(*TRANSITIONS.values())
     assert reachable == set(TRANSITIONS) == set(State)
     assert all(State.DEAD in after for after in TRANSITIONS.values())
@@ -37,13 +37,15 @@ def test_every_state_is_reached_and_left() -> None:
         (None, None, 1, "g", Error.NONE),
     ],
 )
-def test_heartbeat(member_id: str, instance_id: str, generation: int, group: str, error: Error) -> None:
+def test_heartbeat_of_a_wrong_member_or_generation_is_refused(
+    member_id: str, instance_id: str, generation: int, group: str, error: Error
+) -> None:
     world = World()
     (leader,) = world.stable(1)
     assert world.beat(member_id or leader, generation, instance_id, group) is error
 
 
-def test_session_ends_without_heartbeats() -> None:
+def test_session_expires_without_heartbeats() -> None:
     world = World()
     leader, other = world.stable(2)
     for _ in range(5):
@@ -64,7 +66,7 @@ def test_group_without_members_is_stored_as_empty() -> None:
     assert state(world.restarted()) is State.EMPTY
 
 
-def test_leaving() -> None:
+def test_leaving_members_rebalance_or_empty_the_group() -> None:
     world = World()
     leader, other = world.stable(2)
     assert world.leave("who") is world.leave("", "i") is world.leave("x", group="none") is Error.UNKNOWN_MEMBER_ID
@@ -94,7 +96,7 @@ def test_unload_compares_only_hashes_of_other_groups() -> None:
     assert effort(40) < 10 * effort(1)
 
 
-# -- what one client can make of a group ------------------------------------------------------------------------
+# -- limits on the data of one client ---------------------------------------------------------------------------
 def test_unsupported_protocols_are_dropped() -> None:
     world = World()
     (member,) = world.stable(1)
@@ -141,10 +143,7 @@ class Counted(dict[str, Member]):
 
 @pytest.mark.parametrize("count", [10, 100])
 def test_leave_of_all_members_iterates_a_few_times(count: int) -> None:
-    """The oldest first:
-
-    each is the leader when it leaves, and leaves a hole that the next search would have to pass.
-    """
+    """The oldest member leaves first: each is then the leader, and leaves a hole that a search would pass again."""
     world = World(initial_delay_ms=0)
     world.stable(count)
     group = world.group()

@@ -1,4 +1,4 @@
-"""Commits, their fate in the log, expiry, deletion."""
+"""Committed offsets: appends that succeed, wait or fail, expiry, deletion, loading."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_only_failed_deletions_keep_their_offsets() -> None:
 
 
 @pytest.mark.parametrize("under_way", [False, True])
-def test_offsets_of_deleted_topic_go_even_if_tombstones_fail(under_way: bool) -> None:
+def test_offsets_of_deleted_topic_are_removed_even_if_tombstones_fail(under_way: bool) -> None:
     """A topic of that name may be created before the next commit."""
     world = World()
     world.commit(1, ("kept", 0))
@@ -257,11 +257,11 @@ def test_only_current_members_may_commit(fields: dict[str, Any], error: Error) -
     assert result(world, world.commit(**fields)) is error
 
 
-def test_commits_during_a_rebalance() -> None:
+def test_commits_are_refused_while_the_assignment_is_pending() -> None:
     world = World()
     (leader,) = world.stable(1)
     newcomer = world.join()
-    assert result(world, world.commit(member_id=leader, generation=1)) is Error.NONE  # before it joins again
+    assert result(world, world.commit(member_id=leader, generation=1)) is Error.NONE  # before the leader rejoins
     world.join(leader)
     assert world.answer(newcomer).generation == 2
     assert result(world, world.commit(member_id=leader, generation=2)) is Error.REBALANCE_IN_PROGRESS
@@ -307,14 +307,14 @@ def test_offsets_of_a_simple_group_expire_after_their_retention() -> None:
     assert len(world.restarted().groups) == 0
 
 
-def test_own_retention_of_a_commit_precedes_the_setting() -> None:
+def test_retention_of_a_commit_overrides_the_setting() -> None:
     world = World()
     world.commit(5, expire_ms=world.now.wall_ms + DAY)
     expire(world, DAY)
     assert world.committed() is None
 
 
-def test_retention_runs_from_when_the_group_became_empty() -> None:
+def test_retention_starts_when_the_group_becomes_empty() -> None:
     world = World()
     (leader,) = world.stable(1)
     world.commit(member_id=leader, generation=1)
@@ -367,7 +367,7 @@ def delete_offsets(
     return world.answer(token)
 
 
-def test_deleting_groups() -> None:
+def test_only_empty_groups_are_deleted() -> None:
     world = World()
     assert delete_group(world) is Error.GROUP_ID_NOT_FOUND
     (leader,) = world.stable(1)
@@ -379,7 +379,7 @@ def test_deleting_groups() -> None:
     assert len(world.groups) == 0 and len(world.restarted().groups) == 0
 
 
-def test_unwritten_deletion_is_undone() -> None:
+def test_deletion_that_is_not_written_is_undone() -> None:
     world = World()
     world.commit(5)
     world.log.error = Error.KAFKA_STORAGE_ERROR
@@ -389,7 +389,7 @@ def test_unwritten_deletion_is_undone() -> None:
     assert delete_group(world) is Error.NONE
 
 
-def test_group_deletion_refuses_pending_commit() -> None:
+def test_group_deletion_removes_a_pending_commit() -> None:
     world = World()
     world.log.lag = 1
     token = world.commit(5)
@@ -400,7 +400,7 @@ def test_group_deletion_refuses_pending_commit() -> None:
     assert world.committed() is None and world.restarted().committed() is None
 
 
-def test_deleting_offsets() -> None:
+def test_only_offsets_of_unsubscribed_topics_are_deleted() -> None:
     world = World()
     assert delete_offsets(world, T0) == (Error.GROUP_ID_NOT_FOUND, {})
     assert delete_offsets(world, T0, group="") == (Error.INVALID_GROUP_ID, {})
@@ -429,7 +429,7 @@ def test_undecodable_subscription_counts_as_all_topics() -> None:
 # -- loading ----------------------------------------------------------------------------------------------------
 
 
-def test_restart_restores_all() -> None:
+def test_restart_restores_groups_and_offsets() -> None:
     world = World()
     leader, other = world.stable(2)
     world.commit(5, member_id=leader, generation=1)
@@ -444,7 +444,7 @@ def test_restart_restores_all() -> None:
     assert after.group().state.value == "Empty"
 
 
-def test_while_loading() -> None:
+def test_requests_are_refused_while_the_partition_loads() -> None:
     world = World()
     groups: Groups = world.groups
     groups.unload(0)
@@ -484,7 +484,7 @@ def test_damaged_batches_and_unknown_records_are_skipped() -> None:
     assert [after.committed(("t", n)) for n in range(3)] == [5, None, 7]
 
 
-def test_logs_of_old_brokers_are_read() -> None:
+def test_message_sets_of_old_brokers_are_loaded() -> None:
     world = World()
     key, value = offset_key("g", "t", 0), offset_value(OffsetValue(9, -1, "", 1))
     world.log.batches[0] = [message_sets.build([(0, 1, key, value, ())], magic=1)]
@@ -493,7 +493,7 @@ def test_logs_of_old_brokers_are_read() -> None:
 
 
 @pytest.mark.parametrize("kind", [control.COMMIT, control.ABORT, None])
-def test_transactional_offsets_count_after_their_commit(kind: int | None) -> None:
+def test_loaded_transactional_offsets_count_only_after_their_commit(kind: int | None) -> None:
     world = World()
     world.commit(5)
     record = (1, 1, offset_key("g", "t", 0), offset_value(OffsetValue(9, -1, "", 1)), ())
@@ -505,7 +505,7 @@ def test_transactional_offsets_count_after_their_commit(kind: int | None) -> Non
     assert world.restarted().committed() == (9 if kind == control.COMMIT else 5)
 
 
-def test_listing() -> None:
+def test_listing_filters_by_state_and_type() -> None:
     world = World()
     world.join(group="a")
     world.commit(group="b")

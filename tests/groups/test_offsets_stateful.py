@@ -30,12 +30,14 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.world = World(commit_timeout_ms=2**60)
-        self.wanted: list[tuple[tuple[int, int], bool]] = []  # markers that wait for their producer's offsets
-        self.written: list[tuple[tuple[int, int], bool, int]] = []  # those that not all replicas have, with their ends
+        self.wanted: list[tuple[tuple[int, int], bool]] = []  # markers that wait for offsets of their producer
+        self.written: list[
+            tuple[tuple[int, int], bool, int]
+        ] = []  # markers above the high watermark, with their end offsets
         self.sent: list[int] = []
 
     def fails(self, error: Error | None, action: Any, *args: Any) -> int:
-        """Send the request while the log refuses with `error`, if it is not locked; the token of its answer."""
+        """Send the request while the log refuses with `error`, if it is not locked; return the token of its answer."""
         self.world.log.error = error
         token = self.world.token()
         action(*args, token, self.world.now)
@@ -48,7 +50,7 @@ class Machine(RuleBasedStateMachine):
     @rule(group=GROUPS, tps=TPS, producer=PRODUCERS, error=FAILURES)
     def commit(self, group: str, tps: set[tuple[str, int]], producer: tuple[int, int] | None, error: Any) -> None:
         if producer in self.ending():
-            return  # its coordinator would say that the transaction is over
+            return  # the transaction coordinator would refuse, as the transaction is over
         offset = len(self.sent)
         offsets = {tp: OffsetValue(offset, -1, "", self.world.now.wall_ms) for tp in sorted(tps)}
         request = Commit(group, "", None, -1, offsets, producer=producer)
@@ -78,7 +80,7 @@ class Machine(RuleBasedStateMachine):
         self.mark()
 
     def mark(self) -> None:
-        """Write the markers that need not wait, and report those that all replicas have."""
+        """Write the markers that need not wait, and report those below the high watermark."""
         world = self.world
         for producer, commit in list(self.wanted):
             if not (world.log.busy or world.log.error or world.reloads or world.writer.has_appends_of(producer[0])):
@@ -119,7 +121,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def calm(self) -> None:
-        """Everything pending is decided, everything reset is loaded; then memory equals the log."""
+        """Once all appends are decided and all resets loaded, memory equals the log."""
         self.log_is(0, False)
         self.world.wait(RELOAD_PAUSE_MS)
         self.mark()
@@ -134,7 +136,7 @@ class Machine(RuleBasedStateMachine):
         }
 
     def told(self) -> dict[str, Any]:
-        """Of the groups with offsets: the offsets, and which producers have pending ones."""
+        """The offsets of each group, and the producers with pending ones."""
         groups = self.world.groups._groups
         return {
             name: (group.offsets.all(), set(group.offsets.open_producers))
@@ -143,7 +145,7 @@ class Machine(RuleBasedStateMachine):
         }
 
     @invariant()
-    def nothing_ever_raised(self) -> None:
+    def no_exception_is_raised(self) -> None:
         assert not self.world.groups._unreadable
 
     def teardown(self) -> None:

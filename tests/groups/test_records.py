@@ -43,7 +43,7 @@ MEMBER = MemberValue("m-1", "i", "c", "/127.0.0.1", 300_000, 45_000, b"sub", b"p
         ("my-group", -1906497762),
     ],
 )
-def test_java_hash(text: str, value: int) -> None:
+def test_hash_equals_javas(text: str, value: int) -> None:
     assert java_hash(text) == value
 
 
@@ -52,16 +52,16 @@ def test_smallest_hash_goes_to_partition_0() -> None:
 
 
 @given(TEXT, st.integers(1, 1000))
-def test_the_partition_exists(group: str, partitions: int) -> None:
+def test_partition_of_a_group_exists(group: str, partitions: int) -> None:
     assert 0 <= partition_for(group, partitions) < partitions
 
 
-def test_golden_keys() -> None:
+def test_keys_equal_golden_bytes() -> None:
     assert offset_key("g", "t", 3) == b"\0\1\0\1g\0\1t\0\0\0\3"
     assert group_key("g") == b"\0\2\0\1g"
 
 
-def test_golden_offset_values() -> None:
+def test_offset_values_equal_golden_bytes() -> None:
     assert offset_value(OffsetValue(9, 2, "md", 5)) == (
         b"\0\3" + (9).to_bytes(8, "big") + b"\0\0\0\2" + b"\0\2md" + (5).to_bytes(8, "big")
     )
@@ -70,7 +70,7 @@ def test_golden_offset_values() -> None:
     )
 
 
-def test_golden_group_value() -> None:
+def test_group_value_equals_golden_bytes() -> None:
     value = GroupValue("consumer", 4, "range", "m-1", 7, (MEMBER,))
     assert group_value(value) == (
         b"\0\3\0\x08consumer\0\0\0\4\0\5range\0\3m-1" + (7).to_bytes(8, "big") + b"\0\0\0\1"
@@ -94,7 +94,7 @@ def test_older_and_flexible_values_are_read() -> None:
 
 
 @given(TEXT, TEXT, I32, st.builds(OffsetValue, I64, I32, TEXT, I64, st.just(-1)))
-def test_offsets_round_trip(group: str, topic: str, partition: int, value: OffsetValue) -> None:
+def test_offset_round_trip(group: str, topic: str, partition: int, value: OffsetValue) -> None:
     assert decode_key(offset_key(group, topic, partition)) == OffsetKey(group, topic, partition)
     assert decode_offset_value(offset_value(value)) == value
 
@@ -106,7 +106,7 @@ members = st.builds(MemberValue, TEXT, st.none() | TEXT, TEXT, TEXT, I32, I32, s
     TEXT,
     st.builds(GroupValue, TEXT, I32, st.none() | TEXT, st.none() | TEXT, I64, st.lists(members, max_size=3).map(tuple)),
 )
-def test_groups_round_trip(group: str, value: GroupValue) -> None:
+def test_group_round_trip(group: str, value: GroupValue) -> None:
     assert decode_key(group_key(group)) == GroupKey(group)
     assert decode_group_value(group_value(value)) == value
 

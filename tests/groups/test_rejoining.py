@@ -26,7 +26,7 @@ def test_unchanged_follower_gets_current_generation() -> None:
     assert state(world) is State.STABLE
 
 
-def test_a_follower_with_a_new_subscription_rebalances() -> None:
+def test_follower_with_a_new_subscription_rebalances() -> None:
     world = World()
     _, other = world.stable(2)
     world.join(other, protocols=(("range", b"\x00\x00\x00\x00\x00\x01\x00\x01u"),))
@@ -64,7 +64,7 @@ def test_late_members_are_removed() -> None:
     assert world.beat(other, 2) is Error.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_does_not_rejoin_is_replaced() -> None:
+def test_leader_that_does_not_rejoin_is_replaced() -> None:
     world = World()
     leader, other = world.stable(2)
     token = world.join(other, protocols=(("range", b"\x00\x00\x00\x00\x00\x00"),))
@@ -84,14 +84,14 @@ def test_new_member_that_waits_too_long_must_start_over() -> None:
 
 
 # -- cooperative rebalancing ------------------------------------------------------------------------------------
-def test_a_cooperative_rebalance_is_two_rebalances_in_a_row() -> None:
+def test_cooperative_rebalance_is_two_rebalances() -> None:
     cooperative = (("cooperative-sticky", RANGE[0][1]),)
     world = World()
     (leader,) = world.stable(1, protocols=cooperative)
     newcomer = world.join(protocols=cooperative)
     again = world.join(leader, protocols=cooperative)
     second = world.answer(newcomer).member_id
-    world.spread([leader, second], 2)  # the leader gives part of its own up, no member has it yet
+    world.spread([leader, second], 2)  # the leader revokes partitions, which no member has yet
     assert world.beat(second, 2) is Error.NONE
     third = world.join(leader, protocols=(("cooperative-sticky", RANGE[0][1] + b"\0\0\0\0"),))
     assert world.answer(again).generation == 2 and world.beat(second, 2) is Error.REBALANCE_IN_PROGRESS

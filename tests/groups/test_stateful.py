@@ -33,7 +33,7 @@ SLOTS = st.integers(0, 4)
 
 
 class Client:
-    """A client's view: its member id, its generation, the request that it waits for."""
+    """The state of a client: its member id, its generation, the request that it waits for."""
 
     def __init__(self, number: int) -> None:
         self.instance_id = f"i{number}" if number >= 3 else None
@@ -59,7 +59,7 @@ class Machine(RuleBasedStateMachine):
         self.generation = 0
         self.assigned: dict[tuple[int, str], bytes] = {}
 
-    # -- what clients do ----------------------------------------------------------------------------------------
+    # -- requests of clients ------------------------------------------------------------------------------------
 
     @rule(slot=SLOTS, protocols=st.sampled_from(PROTOCOLS), rebalance_ms=st.sampled_from([5_000, 60_000]))
     def join(self, slot: int, protocols: Any, rebalance_ms: int) -> None:
@@ -86,15 +86,15 @@ class Machine(RuleBasedStateMachine):
         self.take_answers()
 
     @rule(protocols=st.sampled_from(PROTOCOLS))
-    def everybody_joins(self, protocols: Any) -> None:
-        for _ in range(2):  # some are only given an id the first time
+    def all_clients_join(self, protocols: Any) -> None:
+        for _ in range(2):  # some only get a member id the first time
             for slot, client in enumerate(self.clients):
                 if client.join is None or client.join in self.world.answers:
                     self.join(slot, protocols, 60_000)
         self.wait(3_000)
 
     @rule(leader_too=st.booleans())
-    def those_of_a_generation_sync(self, leader_too: bool) -> None:
+    def members_of_the_generation_sync(self, leader_too: bool) -> None:
         for slot, client in enumerate(self.clients):
             if self.group and client.generation == self.group.generation and (leader_too or not client.leads):
                 self.sync(slot)
@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 9), error=st.sampled_from([None, Error.MESSAGE_TOO_LARGE]))
     def commit_as_no_member(self, offset: int, error: Error | None) -> None:
-        """As clients do that assign partitions to themselves."""
+        """Commit as a client that assigns partitions to itself."""
         before, self.world.log.error = self.world.log.error, error
         token = self.world.commit(offset)
         self.world.log.error = before
@@ -185,10 +185,10 @@ class Machine(RuleBasedStateMachine):
         self.world.groups.reset("g", self.world.now)
         self.world.groups.faults = faults
         self.world.settle()
-        self.generation = 0  # of one that was not in the log yet
+        self.generation = 0  # the generation may not have been in the log yet
         self.take_answers()
 
-    # -- what happens to them -----------------------------------------------------------------------------------
+    # -- time, failures and crashes -----------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from([1, 2_999, 3_000, 5_000, 9_999, 10_000, 60_000, 300_000]))
     def wait(self, ms: int) -> None:
@@ -223,7 +223,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.log.lag == 0)
     @rule()
     def crash(self) -> None:
-        """The coordinator dies: waiting requests are lost (workers answer them), the group is what the log has."""
+        """The coordinator dies: waiting requests are lost (workers answer them), and the log is loaded."""
         readable = self.world.log.error is None and not self.world.groups.refusal("g")
         committed = self.world.committed() if readable else None
         waiting = {token for token in self.sent if token not in self.world.answers}
@@ -241,7 +241,7 @@ class Machine(RuleBasedStateMachine):
         late = {("t", 0): Error.REQUEST_TIMED_OUT}
         return {offset for token, offset in self.commits.items() if late in self.world.answers.get(token, [])}
 
-    # -- what must hold -----------------------------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------------------------
 
     @property
     def group(self) -> Group | None:
@@ -275,7 +275,7 @@ class Machine(RuleBasedStateMachine):
             assert not answer.members or answer.leader == answer.member_id
 
     @invariant()
-    def every_request_is_answered_at_most_once_and_those_that_are_not_wait(self) -> None:
+    def every_request_waits_or_has_one_answer(self) -> None:
         assert all(len(answers) == 1 for answers in self.world.answers.values())
         unanswered = {t for t, what in self.sent.items() if t not in self.world.answers and what != "commit"}
         waiting = set()
@@ -285,12 +285,12 @@ class Machine(RuleBasedStateMachine):
         assert unanswered == waiting, "a callback was lost"
 
     @invariant()
-    def nothing_ever_raised(self) -> None:
+    def no_exception_is_raised(self) -> None:
         assert self.world.groups.faults == 0
 
     @invariant()
     def last_acknowledged_commit_is_fetched(self) -> None:
-        """Or a later one that timed out: a coordinator that loads the log finds it."""
+        """A later commit that timed out may be fetched instead: a coordinator that loads the log finds it."""
         if self.world.groups.refusal("g"):
             return
         told = {token: self.world.answers.get(token, [{}])[0].get(("t", 0)) for token in self.commits}

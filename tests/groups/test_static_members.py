@@ -39,18 +39,18 @@ def test_returning_static_member_fences_its_former_id() -> None:
 
 
 @pytest.mark.parametrize("can_skip", [True, False])
-def test_a_returning_static_leader_leads_but_does_not_assign(can_skip: bool) -> None:
+def test_returning_static_leader_leads_but_does_not_assign(can_skip: bool) -> None:
     world = World()
     old_leader, _ = static_pair(world)
     result = world.joined(instance_id="i0", can_skip_assignment=can_skip)
     if can_skip:
         assert result.leader == result.member_id and result.skip_assignment and len(result.members) == 2
-    else:  # it must not believe that it leads: its assignment would be ignored
+    else:  # the answer must not name it as leader: its assignment would be ignored
         assert result.leader == old_leader != result.member_id and not result.members
     assert world.group().leader == result.member_id
 
 
-def test_a_returning_static_member_whose_protocol_changes_the_choice_rebalances() -> None:
+def test_returning_static_member_that_changes_the_protocol_rebalances() -> None:
     world = World()
     token = world.join(instance_id="i0", protocols=RANGE + ROUND_ROBIN)
     world.wait(DELAY)
@@ -59,7 +59,7 @@ def test_a_returning_static_member_whose_protocol_changes_the_choice_rebalances(
     assert world.answer(token).generation == 2 and world.answer(token).protocol == "roundrobin"
 
 
-def test_a_static_member_that_returns_during_the_assignment_rebalances() -> None:
+def test_static_member_that_returns_during_the_assignment_rebalances() -> None:
     world = World()
     tokens = [world.join(instance_id=f"i{n}") for n in range(2)]
     world.wait(3 * DELAY)
@@ -69,7 +69,7 @@ def test_a_static_member_that_returns_during_the_assignment_rebalances() -> None
     assert state(world) is State.PREPARING
 
 
-def test_unstored_static_join_changes_nothing() -> None:
+def test_static_join_that_is_not_stored_changes_nothing() -> None:
     world = World()
     leader, other = static_pair(world)
     world.log.error = Error.NOT_ENOUGH_REPLICAS
@@ -79,7 +79,7 @@ def test_unstored_static_join_changes_nothing() -> None:
 
 
 def test_static_member_gets_new_session_after_long_join() -> None:
-    """It waits for the log meanwhile, which does not count for its session."""
+    """The wait for the log does not count towards its session."""
     world = World()
     world.stable(1, instance_id="i", session_timeout_ms=6_000)
     world.log.busy = True
@@ -96,7 +96,7 @@ def test_static_member_gets_new_session_after_long_join() -> None:
 
 
 def test_concurrent_static_joins_get_own_answers() -> None:
-    """Each has its own member id, which the log must have before it is used."""
+    """Each join has its own member id, which must be in the log before it is used."""
     world = World()
     world.stable(1, instance_id="i")
     world.log.lag = 1
@@ -115,7 +115,7 @@ def test_concurrent_static_joins_get_own_answers() -> None:
     assert world.answer(world.join(instance_id="i")).error is Error.NONE
 
 
-def test_a_second_static_join_fences_the_first() -> None:
+def test_second_static_join_fences_the_first() -> None:
     world = World()
     first = world.join(instance_id="i0")
     second = world.join(instance_id="i0")
@@ -134,7 +134,7 @@ def test_static_members_stay_after_missed_rebalance() -> None:
     assert other not in group.members or world.answer(token) is not None
 
 
-def test_a_static_member_is_removed_by_instance_id() -> None:
+def test_static_member_is_removed_by_instance_id() -> None:
     world = World()
     static_pair(world)
     assert world.leave("", "i1") is Error.NONE

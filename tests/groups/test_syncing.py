@@ -54,14 +54,14 @@ def test_unassigned_members_get_an_empty_part() -> None:
         ({"protocol": "roundrobin"}, Error.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_sync_errors(fields: dict[str, Any], error: Error) -> None:
+def test_invalid_sync_is_refused(fields: dict[str, Any], error: Error) -> None:
     world = World()
     (leader,) = world.stable(1)
     result = world.answer(world.sync(**{"member_id": leader, "generation": 1, **fields}))
     assert result.error is error
 
 
-def test_sync_during_a_rebalance() -> None:
+def test_sync_during_a_rebalance_is_refused() -> None:
     world = World()
     _, other = world.stable(2)
     world.join()
@@ -76,7 +76,7 @@ def test_sync_during_a_rebalance() -> None:
         (Error.MESSAGE_TOO_LARGE, Error.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_an_assignment_that_cannot_be_stored_fails_and_rebalances(failure: Error, told: Error) -> None:
+def test_assignment_that_cannot_be_stored_fails_and_rebalances(failure: Error, told: Error) -> None:
     world = World()
     token = world.join()
     world.wait(DELAY)
@@ -86,7 +86,7 @@ def test_an_assignment_that_cannot_be_stored_fails_and_rebalances(failure: Error
     assert state(world) is State.PREPARING
 
 
-def test_an_assignment_that_waits_too_long_for_the_high_watermark_fails() -> None:
+def test_assignment_fails_if_the_high_watermark_does_not_pass_it_in_time() -> None:
     world = World()
     token = world.join()
     world.wait(DELAY)

@@ -25,7 +25,7 @@ FENCED_CODES = {True: Error.INVALID_PRODUCER_EPOCH, False: Error.PRODUCER_FENCED
 
 
 class Coordinator(FakeCoordinator):
-    """With transactions; markers are written at once, to no log."""
+    """A coordinator with transactions; markers complete at once, without a log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def fields(producer: Producer, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", versions(INIT))
-def test_init(coordinator: Coordinator, version: int) -> None:
+def test_init_allocates_and_fences_epochs(coordinator: Coordinator, version: int) -> None:
     request = message_class("InitProducerIdRequest")
 
     def init(**more: Any) -> Any:
@@ -111,7 +111,7 @@ def test_process_that_handles_init(version: int) -> None:
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.1"])
 def test_clients_may_not_add_internal_topics(coordinator: Coordinator, version: int, host: str) -> None:
-    """Markers would be written to them. Since v4 brokers may, whether the address is a broker's or not."""
+    """Markers would be written to them. From version 4 on, brokers may add them."""
     request = message_class("AddPartitionsToTxnRequest")
     producer = coordinator.ids.started("x")
     topics = {"t": 0, "__consumer_offsets": 0}
@@ -140,7 +140,7 @@ def test_clients_may_not_add_internal_topics(coordinator: Coordinator, version: 
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_add_partitions(coordinator: Coordinator, version: int) -> None:
+def test_add_partitions_is_all_or_nothing(coordinator: Coordinator, version: int) -> None:
     request = message_class("AddPartitionsToTxnRequest")
     producer = coordinator.ids.started("x")
 
@@ -161,7 +161,7 @@ def test_add_partitions(coordinator: Coordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_add_and_verify_many(coordinator: Coordinator, version: int) -> None:
+def test_add_and_verify_of_several_transactions(coordinator: Coordinator, version: int) -> None:
     request = message_class("AddPartitionsToTxnRequest")
     row_class = request.AddPartitionsToTxnTransaction
     one, two = coordinator.ids.started("x"), coordinator.ids.started("y")
@@ -186,7 +186,7 @@ def test_add_and_verify_many(coordinator: Coordinator, version: int) -> None:
     assert send(row(one, True, 0, 2)) == {"x": [Error.OPERATION_NOT_ATTEMPTED, Error.UNKNOWN_TOPIC_OR_PARTITION]}
     again = row(one, True, 0)
     again.topics += row(one, True, 1).topics
-    assert send(again) == {"x": [0, absent]}, "a topic that is named twice is answered once"
+    assert send(again) == {"x": [0, absent]}, "a duplicate topic is answered once"
     assert send() == {}
     twice = coordinator.send(ADD, version, request(transactions=[row(one, True, 0), row(one, True, 1)]))
     topics = [each.topic_results[0] for each in twice.results_by_transaction]
@@ -194,7 +194,7 @@ def test_add_and_verify_many(coordinator: Coordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ADD_OFFSETS))
-def test_add_offsets(coordinator: Coordinator, version: int) -> None:
+def test_add_offsets_adds_the_groups_offsets_partition(coordinator: Coordinator, version: int) -> None:
     request = message_class("AddOffsetsToTxnRequest")
     producer = coordinator.ids.started("x")
 
@@ -209,7 +209,7 @@ def test_add_offsets(coordinator: Coordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(END))
-def test_end(coordinator: Coordinator, version: int) -> None:
+def test_end_decides_the_transaction_once(coordinator: Coordinator, version: int) -> None:
     request = message_class("EndTxnRequest")
     producer = coordinator.ongoing()
 
@@ -223,7 +223,7 @@ def test_end(coordinator: Coordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(MARKERS))
-def test_markers(coordinator: Coordinator, version: int) -> None:
+def test_markers_of_unknown_senders_only_abort_open_transactions(coordinator: Coordinator, version: int) -> None:
     request = message_class("WriteTxnMarkersRequest")
     row = request.WritableTxnMarker
     markers = [
@@ -246,13 +246,13 @@ def test_markers(coordinator: Coordinator, version: int) -> None:
     answer = coordinator.send(MARKERS, version, request(markers=markers), host="192.0.2.9")
     assert {each.error_code for each in answer.markers[0].topics[0].partitions} == {Error.NOT_LEADER_OR_FOLLOWER}
     assert coordinator.asked == [TxnMarkerEntry(6, 2, 3, False, partitions, only_open=True)], (
-        "no commit, and a careful abort"
+        "the commit is refused, the abort is limited to open transactions"
     )
     assert coordinator.send(MARKERS, version, request(markers=[])).markers == []
 
 
 @pytest.mark.parametrize("version", versions(MARKERS))
-def test_markers_with_negative_ids_or_without_partitions(coordinator: Coordinator, version: int) -> None:
+def test_markers_with_negative_ids_or_epochs_are_refused(coordinator: Coordinator, version: int) -> None:
     """No batch has a negative id or epoch; a marker without partitions gets no result, as in Kafka."""
     request = message_class("WriteTxnMarkersRequest")
     row = request.WritableTxnMarker
@@ -298,7 +298,7 @@ def test_refused_markers_start_address_lookup(coordinator: Coordinator) -> None:
     assert mark(commit=True, outcome=refused) == 1
     assert mark(commit=False, outcome=refused) == 1
     assert mark(commit=False, outcome=Error.NONE) == 0, "an administrator's abort"
-    assert mark(commit=False, outcome=refused, host="127.0.0.1") == 0, "a broker's"
+    assert mark(commit=False, outcome=refused, host="127.0.0.1") == 0, "a broker's abort"
 
 
 def test_abort_by_unknown_sender_runs_in_steps(coordinator: Coordinator) -> None:
@@ -319,7 +319,7 @@ def test_abort_by_unknown_sender_runs_in_steps(coordinator: Coordinator) -> None
 
 
 @pytest.mark.parametrize("version", versions(COMMIT))
-def test_commit_offsets(coordinator: Coordinator, version: int) -> None:
+def test_transactional_offsets_are_pending_until_the_commit(coordinator: Coordinator, version: int) -> None:
     request = message_class("TxnOffsetCommitRequest")
     topic_class = request.TxnOffsetCommitRequestTopic
     producer = coordinator.ongoing(("__consumer_offsets", 0))
@@ -352,7 +352,7 @@ def test_commit_offsets(coordinator: Coordinator, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(COMMIT))
-def test_offsets_while_groups_load(coordinator: Coordinator, version: int) -> None:
+def test_transactional_commit_is_refused_while_groups_load(coordinator: Coordinator, version: int) -> None:
     request = message_class("TxnOffsetCommitRequest")
     topic_class = request.TxnOffsetCommitRequestTopic
     row = topic_class.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
@@ -364,7 +364,7 @@ def test_offsets_while_groups_load(coordinator: Coordinator, version: int) -> No
     assert said.error_code == (old if version < 2 else new)
 
 
-def test_describe_and_list(coordinator: Coordinator) -> None:
+def test_describe_and_list_return_states_and_filter(coordinator: Coordinator) -> None:
     coordinator.ongoing(("t", 0), ("t", 1), ("__consumer_offsets", 0))
     request = message_class("DescribeTransactionsRequest")
     (state,) = coordinator.send(DESCRIBE, 0, request(transactional_ids=["x"])).transaction_states
@@ -388,11 +388,13 @@ def test_describe_and_list(coordinator: Coordinator) -> None:
     assert listed(2, transactional_id_pattern="(").error_code == 128
     assert len(listed(2, transactional_id_pattern="x|y").transaction_states) == 1
     coordinator.ids.started("a" * 60)
-    assert listed(2, transactional_id_pattern="(a|a)*b").transaction_states == []  # in less than ages
+    assert (
+        listed(2, transactional_id_pattern="(a|a)*b").transaction_states == []
+    )  # catastrophic in a backtracking engine
 
 
 @pytest.mark.parametrize("version", versions(10)[1:])
-def test_find_the_coordinator_of_a_transactional_id(coordinator: Coordinator, version: int) -> None:
+def test_find_coordinator_of_a_transactional_id_needs_the_topic(coordinator: Coordinator, version: int) -> None:
     request = message_class("FindCoordinatorRequest")
 
     def find(name: str) -> int:

@@ -1,4 +1,4 @@
-"""Offsets committed in a transaction wait for its marker, over failures and deaths of the coordinator."""
+"""Offsets committed in a transaction wait for its marker, also after failures and deaths of the coordinator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_unstable(world: World, tp: tuple[str, int] = T0) -> bool:
 
 
 def end(world: World, producer: tuple[int, int], commit: bool) -> None:
-    """Write the marker, and report it."""
+    """Write the marker of a transaction, and report it to the groups."""
     kind = control.COMMIT if commit else control.ABORT
     marker = control.end_marker(
         kind, producer_id=producer[0], producer_epoch=producer[1], coordinator_epoch=0, timestamp=world.now.wall_ms
@@ -123,7 +123,7 @@ def test_unappended_offsets_are_not_committed() -> None:
 
 @pytest.mark.parametrize("lag", [0, 1])
 def test_failed_commit_keeps_earlier_ones(lag: int) -> None:
-    """Both the one in the log and the one on its way were answered NONE."""
+    """The earlier commit is in the log, above or below the high watermark."""
     world = World()
     world.log.lag = lag
     earlier = world.commit(7, producer=ONE)
@@ -143,12 +143,14 @@ def test_marker_waits_for_pending_offsets() -> None:
     assert not world.writer.has_appends_of(ONE[0])
     world.log.busy = True
     token = world.commit(7, producer=ONE)
-    assert world.writer.has_appends_of(ONE[0]), "queued"
+    assert world.writer.has_appends_of(ONE[0]), "the append is queued"
     assert not world.writer.has_appends_of(TWO[0])
     world.log.busy, world.log.lag = False, 1
     world.settle()
     world.writer.write(world.now)
-    assert world.writer.has_appends_of(ONE[0]) and result(world, token) is None, "not past the high watermark"
+    assert world.writer.has_appends_of(ONE[0]) and result(world, token) is None, (
+        "the append is above the high watermark"
+    )
     world.log.lag = 0
     world.settle()
     assert not world.writer.has_appends_of(ONE[0]) and result(world, token) is Error.NONE
@@ -168,7 +170,7 @@ def test_producer_may_name_no_member() -> None:
     assert commit(member_id="stranger", generation=1) is Error.UNKNOWN_MEMBER_ID
     assert commit(group="none", generation=1) is Error.UNKNOWN_MEMBER_ID
     world.join(leader)
-    assert commit(member_id=leader, generation=1) is Error.NONE, "also while they join again"
+    assert commit(member_id=leader, generation=1) is Error.NONE, "members may commit while they rejoin"
 
 
 def test_deleted_topic_removes_pending_offsets() -> None:
@@ -207,8 +209,8 @@ def test_pending_offsets_do_not_expire() -> None:
     assert world.committed() == 7
 
 
-def test_marker_for_a_removed_group_is_no_fault() -> None:
-    """Its offsets did not fit, and the group has nothing else: the marker has no effect."""
+def test_marker_for_a_removed_group_has_no_effect() -> None:
+    """The group's offsets were too large for the log, and it has no others."""
     world = World()
     world.log.most = 1
     assert result(world, world.commit(producer=ONE)) is Error.INVALID_COMMIT_OFFSET_SIZE
@@ -220,7 +222,7 @@ def test_marker_for_a_removed_group_is_no_fault() -> None:
     assert not world.groups._open
 
 
-def test_a_deleted_group_leaves_no_transaction_behind() -> None:
+def test_deleted_group_leaves_no_pending_transaction() -> None:
     world = World()
     world.commit(1, producer=ONE)
     world.commit(1, T1, producer=TWO)

@@ -29,13 +29,13 @@ ONGOING = EMPTY._replace(
 )
 
 
-def test_golden_key() -> None:
+def test_key_equals_golden_bytes() -> None:
     assert key("my-id") == b"\0\0\0\5my-id"
     assert decode_key(b"\0\0\0\5my-id") == "my-id"
     assert decode_key(b"\0\1whatever") is None
 
 
-def test_golden_values() -> None:
+def test_values_equal_golden_bytes() -> None:
     head = bytes.fromhex("000000000000000003e800030000ea60")
     updated = (1_700_000_000_000).to_bytes(8, "big")
     assert value(EMPTY) == head + b"\0" + b"\xff" * 4 + updated + b"\xff" * 8
@@ -43,8 +43,8 @@ def test_golden_values() -> None:
     assert value(ONGOING) == head + b"\1" + partitions + updated + (1_699_999_999_999).to_bytes(8, "big")
 
 
-def test_version_1_with_tags() -> None:
-    """As Kafka writes it once `transaction.version` is 1 or 2."""
+def test_version_1_with_tags_is_read() -> None:
+    """Kafka writes this version if `transaction.version` is 1 or 2."""
     head = bytes.fromhex("000100000000000003e800030000ea6002")
     partitions = bytes.fromhex("020261020000000700")
     times = (11).to_bytes(8, "big") + (10).to_bytes(8, "big")
@@ -63,7 +63,7 @@ def test_version_1_with_tags() -> None:
     I64,
     I64,
 )
-def test_roundtrip(
+def test_value_round_trip(
     producer_id: int,
     epoch: int,
     timeout: int,
@@ -77,7 +77,7 @@ def test_roundtrip(
 
 
 @given(TEXT, st.integers(1, 200))
-def test_keys_roundtrip_and_have_a_partition(name: str, partitions: int) -> None:
+def test_keys_round_trip_and_have_a_partition(name: str, partitions: int) -> None:
     assert decode_key(key(name)) == name
     assert 0 <= partition_for(name, partitions) < partitions
 
@@ -98,7 +98,7 @@ def test_random_bytes_raise_record_error_or_decode(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("wrong", [b"\0\2", b"\0\0" + b"\0" * 14 + b"\x09" + b"\0" * 20])
-def test_unknown_versions_and_states(wrong: bytes) -> None:
+def test_unknown_versions_and_states_raise_record_error(wrong: bytes) -> None:
     with pytest.raises(RecordError):
         decode_value(wrong + b"\0" * 40)
 

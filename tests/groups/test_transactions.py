@@ -1,4 +1,4 @@
-"""Transactional ids: every event in every state, fencing, epochs, time, failures of the log."""
+"""Transactional ids: every event in every state, fencing, epochs, timeouts, failures of the log."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_states_have_kafkas_numbers_and_names() -> None:
 
 
 @pytest.mark.parametrize(("state", "commit"), list(itertools.product(LASTING, [True, False])))
-def test_end(state: State, commit: bool) -> None:
+def test_end_follows_the_table(state: State, commit: bool) -> None:
     world, producer = in_state(state)
     step = (COMMIT if commit else ABORT)[state]
     answer = world.end(producer, commit)
@@ -61,7 +61,7 @@ def test_end(state: State, commit: bool) -> None:
 
 
 @pytest.mark.parametrize("state", LASTING)
-def test_add(state: State) -> None:
+def test_add_follows_the_table(state: State) -> None:
     world, producer = in_state(state)
     step = ADD[state]
     assert world.add(producer, ("t", 1)) is (NO_ERROR if isinstance(step, State) else step)
@@ -71,7 +71,7 @@ def test_add(state: State) -> None:
 
 
 @pytest.mark.parametrize("state", LASTING)
-def test_init(state: State) -> None:
+def test_init_in_every_state(state: State) -> None:
     world, producer = in_state(state)
     answer = world.init()
     if state in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
@@ -99,17 +99,17 @@ def test_commit_writes_markers_into_all_partitions() -> None:
     world.mark()
     assert world.state() is State.COMPLETE_COMMIT and not world.metadata().partitions
     assert world.end(producer) is NO_ERROR, "a retry"
-    assert world.add(producer, ("a", 0)) is NO_ERROR, "the next one, same epoch"
+    assert world.add(producer, ("a", 0)) is NO_ERROR, "the next transaction has the same epoch"
 
 
-def test_partitions_already_there_need_no_record() -> None:
+def test_partitions_already_added_need_no_record() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     written = world.log.ends[0]
     assert world.add(producer) is NO_ERROR and world.log.ends[0] == written
 
 
-def test_transaction_starts_with_first_partition() -> None:
+def test_transaction_starts_with_its_first_partition() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     started = world.now.wall_ms
@@ -140,11 +140,13 @@ def test_invalid_timeouts_are_refused(timeout_ms: int) -> None:
     assert len(world.transactions) == 0
     assert world.init("", timeout_ms=timeout_ms).error is Error.INVALID_REQUEST
     world.transactions.unload(0)
-    assert world.init(timeout_ms=timeout_ms).error is Error.INVALID_TRANSACTION_TIMEOUT, "whoever coordinates it"
+    assert world.init(timeout_ms=timeout_ms).error is Error.INVALID_TRANSACTION_TIMEOUT, (
+        "the timeout is checked before the coordinator"
+    )
 
 
 def test_unload_compares_only_hashes_of_other_ids() -> None:
-    """As with groups."""
+    """A broker loads and unloads many partitions at once, so the hash of an ID is cached."""
 
     def effort(partitions: int) -> int:
         world = TransactionWorld()
@@ -161,7 +163,7 @@ def test_unload_compares_only_hashes_of_other_ids() -> None:
     assert effort(40) < 10 * effort(1)
 
 
-def test_verify() -> None:
+def test_verify_accepts_only_partitions_of_the_open_transaction() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     wanted = [("t", 0), ("t", 1)]
@@ -177,7 +179,7 @@ def test_verify() -> None:
 # -- fencing and epochs -----------------------------------------------------------------------------------------
 
 
-def test_a_successor_aborts_and_fences() -> None:
+def test_successor_aborts_the_transaction_and_fences_the_zombie() -> None:
     world = TransactionWorld()
     zombie = world.ongoing()
     assert world.init().error is Error.CONCURRENT_TRANSACTIONS
@@ -193,7 +195,7 @@ def test_a_successor_aborts_and_fences() -> None:
 
 
 def test_producer_bumps_its_epoch_and_may_repeat_request() -> None:
-    """KIP-360: the second answer repeats the first, which may have been lost."""
+    """KIP-360: the answer to a repeated request equals the first one, which may have been lost."""
     world = TransactionWorld()
     producer = world.started()
     again = world.started(producer_id=producer.id, epoch=producer.epoch)
@@ -212,7 +214,7 @@ def with_epoch(world: TransactionWorld, epoch: int) -> Producer:
     return producer._replace(epoch=epoch)
 
 
-def test_the_last_epoch_is_followed_by_another_producer_id() -> None:
+def test_last_epoch_is_followed_by_a_new_producer_id() -> None:
     world = TransactionWorld()
     old = with_epoch(world, LAST_EPOCH - 1)
     assert world.started().epoch == LAST_EPOCH
@@ -220,7 +222,7 @@ def test_the_last_epoch_is_followed_by_another_producer_id() -> None:
     assert new.id != old.id and new.epoch == 0
     assert world.add(old) is Error.INVALID_PRODUCER_ID_MAPPING
     late = world.init(producer_id=old.id, epoch=LAST_EPOCH)
-    assert late.error is Error.PRODUCER_FENCED, "somebody started after it"
+    assert late.error is Error.PRODUCER_FENCED, "another producer has started since"
 
 
 def test_owner_of_last_epoch_may_repeat_request() -> None:
@@ -231,7 +233,7 @@ def test_owner_of_last_epoch_may_repeat_request() -> None:
     assert world.started(producer_id=old.id, epoch=old.epoch) == new
 
 
-def test_the_last_epoch_can_still_be_fenced() -> None:
+def test_last_epoch_can_be_fenced() -> None:
     world = TransactionWorld()
     old = with_epoch(world, LAST_EPOCH)
     world.add(old)
@@ -254,11 +256,11 @@ def test_init_fails_without_producer_ids() -> None:
 # -- time -------------------------------------------------------------------------------------------------------
 
 
-def test_a_transaction_that_takes_too_long_is_aborted() -> None:
+def test_transaction_is_aborted_after_its_timeout() -> None:
     world = TransactionWorld()
     slow, quick = world.ongoing("slow", timeout_ms=1_000), world.ongoing("quick", timeout_ms=100_000)
     world.wait(1_000)
-    assert world.state("slow") is State.ONGOING, "looked at every ten seconds, as in Kafka"
+    assert world.state("slow") is State.ONGOING, "timeouts are checked every ten seconds, as in Kafka"
     world.wait(10_000)
     assert world.state("slow") is State.PREPARE_ABORT and world.state("quick") is State.ONGOING
     assert world.end(slow) is Error.PRODUCER_FENCED
@@ -312,7 +314,7 @@ def test_failed_fence_uses_no_second_epoch() -> None:
     for _ in range(3):
         assert world.init().error is Error.COORDINATOR_NOT_AVAILABLE
     world.log.error = None
-    assert world.end(producer) is Error.PRODUCER_FENCED, "its transaction may be aborted in the log"
+    assert world.end(producer) is Error.PRODUCER_FENCED, "the abort may be in the log"
     assert world.init().error is Error.CONCURRENT_TRANSACTIONS
     assert world.markers[0].epoch == producer.epoch + 1
 
@@ -335,7 +337,7 @@ def test_requests_wait_for_pending_decision() -> None:
     for commit in (True, False):
         assert world.end(producer, commit) is Error.CONCURRENT_TRANSACTIONS
     assert world.add(producer, ("t", 1)) is Error.CONCURRENT_TRANSACTIONS
-    assert not world.markers, "not before the decision is in the log"
+    assert not world.markers, "markers follow once the decision is in the log"
     world.log.busy = False
     world.settle()
     assert [m.commit for m in world.markers] == [True]
@@ -367,7 +369,7 @@ def test_next_coordinator_completes_decided_transactions(state: State) -> None:
         assert successor.end(producer) is NO_ERROR
 
 
-def test_loading_and_unloading() -> None:
+def test_requests_are_refused_while_the_partition_is_unloaded_or_loads() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     world.transactions.unload(0)
@@ -379,7 +381,7 @@ def test_loading_and_unloading() -> None:
     assert world.end(producer) is NO_ERROR
 
 
-def test_partition_unloaded_during_append() -> None:
+def test_append_of_an_unloaded_partition_is_not_coordinator() -> None:
     world = TransactionWorld()
     producer = world.ongoing()
     world.log.busy = True
@@ -401,8 +403,8 @@ def test_markers_of_older_transaction_are_ignored() -> None:
     assert world.state() is State.ONGOING
 
 
-def test_epochs_used_up_under_kafka_with_transactions_of_version_2() -> None:
-    """KIP-890: the record of the decision names the producer id that follows."""
+def test_next_producer_id_in_a_record_of_transaction_version_2_is_used() -> None:
+    """KIP-890: after the last epoch, the record of the decision has the next producer id."""
     world = TransactionWorld()
     world.started()
     known = world.transactions.get("x")
@@ -420,10 +422,10 @@ def test_epochs_used_up_under_kafka_with_transactions_of_version_2() -> None:
     assert (world.metadata().producer_id, world.metadata().epoch) == (77, 0)
 
 
-# -- looking ----------------------------------------------------------------------------------------------------
+# -- describe and list ------------------------------------------------------------------------------------------
 
 
-def test_describe_and_list() -> None:
+def test_describe_and_list_return_states_and_filter() -> None:
     world = TransactionWorld()
     producer = world.ongoing("one")
     world.started("two")

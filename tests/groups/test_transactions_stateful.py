@@ -1,7 +1,7 @@
 """Transactions under any order of requests, markers, deadlines, failures and deaths of the coordinator.
 
-Three clients share two transactional ids. Every partition has a log of what a client wrote there and of markers; a
-client writes only after its partition was added, under the epoch it was given, as a real producer does.
+Three clients share two transactional ids. Every partition has a log of the writes of clients and of markers; a
+client writes only after it has added the partition, with the epoch it got, as a real producer does.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ PARTITIONS = [("t", 0), ("t", 1), ("__consumer_offsets", 3)]
 
 TOPICS = st.sets(st.sampled_from(PARTITIONS), min_size=1)
 FAULTS = st.sampled_from([None] * 5 + ["busy", Error.KAFKA_STORAGE_ERROR, Error.NOT_ENOUGH_REPLICAS])
-ODD_IDS = st.sampled_from([-(2**63), -1, 0, 7, 2**63 - 1])  # that are never allocated
+ODD_IDS = st.sampled_from([-(2**63), -1, 0, 7, 2**63 - 1])  # IDs that are never allocated
 ODD_EPOCHS = st.sampled_from([-(2**15), -1, 0, 1, 2**15 - 2, 2**15 - 1])
 ODD_NAMES = st.sampled_from(["", " ", "x", "y", "Ω" * 1000, "z" * 32_767])
 
 
 class Client:
-    """A client's view."""
+    """The state of a client."""
 
     def __init__(self) -> None:
         self.me: Producer | None = None
@@ -40,7 +40,7 @@ class Client:
 
 
 class Log:
-    """A partition: which producers may write, and what is open."""
+    """A partition: the epochs of producers, the open writes and the outcome of each."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
@@ -62,7 +62,7 @@ class Log:
 
 
 class Machine(RuleBasedStateMachine):
-    """See the module's head."""
+    """See the module's docstring."""
 
     @initialize(timeout_ms=st.sampled_from([5_000, 600_000]))
     def start(self, timeout_ms: int) -> None:
@@ -73,13 +73,13 @@ class Machine(RuleBasedStateMachine):
         self.number = 0
         self.mine: dict[int, tuple[Producer, int, tuple[str, int]]] = {}  # write → (producer, transaction, partition)
         self.transaction = 0
-        self.acked: dict[int, bool] = {}  # transaction → outcome that its client was told
+        self.acked: dict[int, bool] = {}  # transaction → outcome acknowledged to its client
         self.current: dict[Producer, int] = {}
         self.given: set[tuple[int, int]] = set()
         self.before: dict[str, Any] = {}
 
     def log_is(self, fault: Error | str | None) -> None:
-        """How the log behaves during the next request; what it delayed before completes first."""
+        """Set how the log behaves during the next request; delayed appends complete first."""
         self.world.log.busy, self.world.log.error = False, None
         self.world.settle()
         self.world.log.busy = fault == "busy"
@@ -104,7 +104,7 @@ class Machine(RuleBasedStateMachine):
         if result is None or result.error:
             return
         given = result.producer_id, result.epoch
-        assert not fresh or given not in self.given, "an epoch that somebody has"
+        assert not fresh or given not in self.given, "another producer has this epoch"
         self.given.add(given)
         client.me, client.added = Producer(me.transactional_id, *given), set()
 
@@ -116,7 +116,7 @@ class Machine(RuleBasedStateMachine):
             self.finish(at, end)
 
     def work(self, at: int, name: str, tps: set[tuple[str, int]]) -> None:
-        """Add partitions and write to all of them, as the present producer or a new one."""
+        """Add partitions and write to all of them, as the current producer or a new one."""
         client = self.clients[at]
         if client.me is None:
             self.start_as(client, Producer(name), fresh=True)
@@ -150,9 +150,9 @@ class Machine(RuleBasedStateMachine):
             self.acked[self.current[client.me]] = commit
             client.added = set()
         elif answer in (Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_ID_MAPPING, Error.INVALID_TXN_STATE, None):
-            client.me, client.added = None, set()  # it gives up; without an answer it does not know
+            client.me, client.added = None, set()  # the client gives up; without an answer it does not know the outcome
 
-    # -- clients that err
+    # -- requests of misbehaving clients
 
     @rule(name=ODD_NAMES, number=ODD_IDS, epoch=ODD_EPOCHS, ms=st.sampled_from([-(2**31), 0, 1, 900_001, 2**31 - 1]))
     def init_oddly(self, name: str, number: int, epoch: int, ms: int) -> None:
@@ -173,9 +173,9 @@ class Machine(RuleBasedStateMachine):
         faults = self.world.transactions.faults
         self.world.transactions.reset(name, self.world.now)
         self.world.transactions.faults = faults
-        self.before.pop(name, None)  # of one whose last epoch was not in the log yet
+        self.before.pop(name, None)  # the last epoch may not have been in the log yet
 
-    # -- the rest of the world
+    # -- markers, time, failures and crashes
 
     @rule(fault=FAULTS)
     def marks(self, fault: Any) -> None:
@@ -194,13 +194,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(lag=st.sampled_from([0, 0, 1, 2]))
     def replicas_lag(self, lag: int) -> None:
-        """What is in the log is decided later, or too late."""
+        """Appends are decided later, or too late."""
         self.world.log.lag = lag
         self.world.settle()
 
     @rule()
     def die(self) -> None:
-        """Some markers may have been written before."""
+        """The coordinator dies; it may have written some markers before."""
         for markers in self.world.markers:
             for tp in sorted(markers.partitions)[:1]:
                 self.logs[tp].mark(markers.producer_id, markers.epoch, markers.commit)
@@ -208,10 +208,10 @@ class Machine(RuleBasedStateMachine):
         self.world = self.world.restarted()
         self.before = {}
 
-    # -- what always holds
+    # -- invariants
 
     @invariant()
-    def nothing_ever_raised(self) -> None:
+    def no_exception_is_raised(self) -> None:
         assert self.world.transactions.faults == 0
 
     @invariant()
@@ -227,14 +227,14 @@ class Machine(RuleBasedStateMachine):
             self.before[name] = known.metadata.epoch
 
     @invariant()
-    def what_was_acknowledged_is_what_became_of_it(self) -> None:
+    def acknowledged_outcome_is_the_outcome_in_the_logs(self) -> None:
         for number, (_, transaction, tp) in self.mine.items():
             fate = self.logs[tp].fate.get(number)
             if fate is not None and transaction in self.acked:
                 assert fate == self.acked[transaction], f"write {number} of transaction {transaction}"
 
     @invariant()
-    def what_was_not_acknowledged_is_never_half_done(self) -> None:
+    def every_transaction_has_one_outcome(self) -> None:
         fates: dict[int, set[bool]] = {}
         for number, (_, transaction, tp) in self.mine.items():
             fate = self.logs[tp].fate.get(number)
@@ -243,7 +243,7 @@ class Machine(RuleBasedStateMachine):
         assert all(len(found) == 1 for found in fates.values())
 
     def teardown(self) -> None:
-        """With time and a working log, everything is decided and no request waits."""
+        """After enough time with a working log, all transactions are decided."""
         if not hasattr(self, "world"):
             return
         self.world.log.lag = 0
@@ -251,9 +251,9 @@ class Machine(RuleBasedStateMachine):
         for _ in range(4):
             self.world.wait(700_000)
             self.mark()
-        assert not any(log.open for log in self.logs.values()), "an open transaction that nobody will end"
-        self.what_was_acknowledged_is_what_became_of_it()
-        self.what_was_not_acknowledged_is_never_half_done()
+        assert not any(log.open for log in self.logs.values()), "a transaction stays open for ever"
+        self.acknowledged_outcome_is_the_outcome_in_the_logs()
+        self.every_transaction_has_one_outcome()
 
 
 TestTransactions = pytest.mark.slow(Machine.TestCase)

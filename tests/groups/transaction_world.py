@@ -31,7 +31,7 @@ class TransactionWorld:
         self.next_id = first_id
         self.has_ids = True
         self.answers: dict[Any, list[Any]] = {}
-        self.markers: list[Markers] = []  # those that are wanted and not written
+        self.markers: list[Markers] = []  # requested but not written
         self.written: list[Markers] = []
         self._tokens = 0
         self.transactions.partitions = 1
@@ -47,13 +47,13 @@ class TransactionWorld:
         self.settle()
 
     def restarted(self) -> TransactionWorld:
-        """The coordinator of the same log after a crash, without what it had not written."""
+        """The coordinator of the same log after a crash, without unwritten appends."""
         successor = TransactionWorld(self.log, self.next_id, **self.transactions.config._asdict())
         successor.now = self.now
         return successor
 
     def settle(self) -> None:
-        """Do what the process does each round, except for the markers."""
+        """Run the effects as the process does each round, but keep the markers."""
         self.writer.write(self.now)
         self.writer.check(self.now)
         while self.transactions.effects:
@@ -80,7 +80,7 @@ class TransactionWorld:
             self.next_id += BLOCK
 
     def mark(self) -> None:
-        """Write all wanted markers."""
+        """Write all requested markers."""
         markers, self.markers = self.markers, []
         for each in markers:
             self.written.append(each)
@@ -93,7 +93,7 @@ class TransactionWorld:
         self.transactions.tick(self.now)
         self.settle()
 
-    # -- requests; each returns its answer, None while there is none
+    # -- requests; each returns its answer, or None if there is none yet
 
     def _token(self) -> int:
         self._tokens += 1

@@ -34,7 +34,7 @@ class FakeLog:
         self.busy = False
         self.error: Error | None = None
         self.lag = 0
-        self.room: int | None = None  # for so many batches, none: without a bound
+        self.room: int | None = None  # the number of batches that fit; None: unlimited
         self.most = 1_048_588
 
     def max_batch_bytes(self, partition: int) -> int:
@@ -128,7 +128,7 @@ class World:
             self.settle()
 
     def _reload(self) -> None:
-        """Load what was reset, once its whole partition is in the log and below the high watermark."""
+        """Load the groups that were reset, once all appends of their partition are below the high watermark."""
         for key in list(self.reloads):
             partition = self.groups.partition_of(key)
             is_busy = self.writer.is_queued(partition) or partition in self.writer.awaited
@@ -155,7 +155,7 @@ class World:
         return self._tokens
 
     def answer(self, token: int) -> Any:
-        """The only answer to `token`, None while there is none."""
+        """The only answer to `token`, or None if there is none yet."""
         answers = self.answers.get(token, [])
         assert len(answers) <= 1
         return answers[0] if answers else None
@@ -172,7 +172,7 @@ class World:
         return token
 
     def joined(self, *args: Any, **fields: Any) -> JoinResult:
-        """Send JoinGroup; its answer, which must be there."""
+        """Send JoinGroup; return its answer, which must not be delayed."""
         result = self.answer(self.join(*args, **fields))
         assert result is not None, "JoinGroup still waits"
         return result
@@ -212,7 +212,7 @@ class World:
         return value.offset if value else None
 
     def stable(self, members: int = 2, **fields: Any) -> list[str]:
-        """A stable group of so many dynamic members, the leader first, each assigned its own id."""
+        """A stable group of dynamic members, the leader first; each member's assignment is its own id."""
         tokens = [self.join(**fields) for _ in range(members)]
         self.wait(self.groups.config.initial_delay_ms * (members + 1))
         results = [self.answer(token) for token in tokens]

@@ -1,4 +1,4 @@
-"""A run of pytest on a project of a test's own."""
+"""Run pytest on a project that a test writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECONDS = 60
 
 
 def run_pytest(folder: Path, *words: str, seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
-    """Run pytest with `words` in `folder`, which has its settings; of the plugins only those that `words` name."""
+    """Run pytest with `words` and the settings in `folder`, with no plugins but those that `words` name."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
     environment |= {"PYTHONPATH": f"{ROOT}:{folder}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # locust takes a second
     return subprocess.run(

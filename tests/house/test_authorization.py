@@ -1,4 +1,4 @@
-"""Every API has its row in the table of what is checked, and a row names fields that its request has."""
+"""Every API has a row in the table of authorization checks, and a row names fields of its request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.security.acls.api_checks import ROWS, ApiChecks, checks, guards
 from odradek.workers.apis.table import load_rows
 
 
-def test_every_api_has_its_row() -> None:
+def test_every_api_has_an_authorization_row() -> None:
     rows = {key: row.name for key, row in ROWS.items()}
     served = {key: api.name for key, api in load_rows().items()}
     assert served.items() <= rows.items()
@@ -23,7 +23,7 @@ def test_every_api_has_its_row() -> None:
 def test_a_row_names_fields_of_the_request(row: ApiChecks) -> None:
     named = [name for check in row.checks for name in check.names.split(", ")]
     fields = [name for name in named if name and " of the answer" not in name]
-    if row.key in load_rows():  # of the others the library does not have all
+    if row.key in load_rows():  # the library lacks some of the other APIs
         assert [name for name in fields if not _has(message_class(f"{row.name}Request"), name.split("."))] == []
 
 

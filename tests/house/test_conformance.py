@@ -1,4 +1,4 @@
-"""What is made of what a suite prints."""
+"""The report on the output of a conformance suite."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .. import conformance
 KCAT = conformance.SUITES[0]
 
 
-def test_a_suite_that_passes() -> None:
+def test_counts_of_a_passing_suite_are_parsed() -> None:
     found = conformance.parse(KCAT, "logs: here\nPASSED metadata\n13 passed, 0 failed, 1 skipped\n")
     assert (found.passed, found.failed, found.skipped, found.names) == (13, 0, 1, ())
     assert found.row("now").endswith("| now | 13 | 0 | 1 | – |")
 
 
 @pytest.mark.live
-def test_each_failure_has_its_reason_or_says_that_it_has_none() -> None:
+def test_report_explains_each_failure_or_marks_it_as_unexplained() -> None:
     found = conformance.parse(KCAT, "FAILED quorum (rc 1) x\nFAILED TestNew/a|b\n0 passed, 2 failed, 0 skipped\n")
     assert found.names == ("quorum", "TestNew/a|b")
     told = conformance.report([found])
@@ -24,7 +24,7 @@ def test_each_failure_has_its_reason_or_says_that_it_has_none() -> None:
 
 
 @pytest.mark.live
-def test_rows_of_suites_that_did_not_run_stay() -> None:
+def test_report_keeps_rows_of_suites_that_did_not_run() -> None:
     first, second = (conformance.parse(suite, "1 passed, 0 failed, 0 skipped") for suite in conformance.SUITES[:2])
     again = conformance.parse(conformance.SUITES[0], "2 passed, 0 failed, 0 skipped")
     told = conformance.report([again], conformance.report([second, first]))
@@ -32,6 +32,6 @@ def test_rows_of_suites_that_did_not_run_stay() -> None:
     assert rows == ["2", "1"]
 
 
-def test_a_suite_that_says_nothing_is_an_error() -> None:
+def test_suite_without_counts_is_an_error() -> None:
     with pytest.raises(ValueError, match="kcat did not say how many passed"):
         conformance.parse(KCAT, "setup failed")

@@ -1,4 +1,4 @@
-"""The documents tell the truth about the tree: what they name exists, and their tables are the code's."""
+"""The documents agree with the tree: all that they name exists, and their tables equal the code's."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_no_line_of_prose_is_too_long(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", WALKS)
-def test_every_function_of_a_walk_is_where_it_says(page: str) -> None:
-    """A part of a walk names each file as a step once, in the order in which the code runs; its functions are there."""
+def test_every_function_of_a_walkthrough_is_in_its_file(page: str) -> None:
+    """A part names each file as a step once, in the order in which the code runs; its functions are in these files."""
     steps = 0
     for part in re.split(r"^## ", text_of(page), flags=re.MULTILINE)[1:]:
         files = STEP.findall(part)
@@ -92,7 +92,7 @@ def test_every_function_of_a_walk_is_where_it_says(page: str) -> None:
 
 @cache
 def functions(path: Path) -> frozenset[str]:
-    """What a module defines: `function`, `Class`, `Class.method`."""
+    """The definitions of a module: `function`, `Class`, `Class.method`."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -102,7 +102,7 @@ def functions(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def test_the_glossary_is_in_order() -> None:
+def test_glossary_is_in_alphabetical_order() -> None:
     words = re.findall(r"^\*\*(.+?)\.\*\*", text_of("docs/glossary.md"), re.MULTILINE)
     assert len(words) > 20
     assert words == sorted(words, key=str.lower)
@@ -128,7 +128,7 @@ def test_every_command_named_exists() -> None:
 
 
 def test_every_option_of_a_job_exists() -> None:
-    """But for those of Spark's own programs."""
+    """Options of Spark's own programs are exempt."""
     from odradek.pipeline.__main__ import pipeline
 
     text = text_of(JOBS)
@@ -149,7 +149,7 @@ def test_every_command_is_in_the_list() -> None:
     assert {name for name in known if f"`odradek {name}" not in text} == set()
 
 
-# Names of files, of clients' settings and of the data source's options; all else of that form is one of these tables.
+# Names of files, client settings and options of the data source; a config table has all other names of that form.
 NO_SETTINGS = re.compile(
     r".*\.(properties|toml|json|lock|sock|socket|ipc)|partition\.metadata|isolation\.level|linger\.ms|fetch\.(min\.bytes|max\.wait\.ms)"
     r"|odradek\.(id|parquet|transactional)"
@@ -173,5 +173,5 @@ def test_every_setting_named_exists(page: str) -> None:
     ],
     ids=["docs/apis.md", "docs/configuration.md"],
 )
-def test_tables_are_the_codes(written: Callable[[], str], now: Callable[[], str]) -> None:
+def test_tables_equal_the_codes(written: Callable[[], str], now: Callable[[], str]) -> None:
     assert written() == now(), "run make docs"

@@ -1,4 +1,4 @@
-"""Facts of the protocol that stand in one module: whoever needs one imports it."""
+"""Each fact of the protocol is written in one module, and imported elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.protocol.errors import Error
 from .tree import layer, modules
 
 WIRE_ONLY = {"loadtest", "demo"}  # they import nothing of the broker
-CONFIGS = "odradek.cluster.configs."  # defaults stand there as Kafka writes them
+CONFIGS = "odradek.cluster.configs."  # its defaults are written as in Kafka
 
 
 def sources() -> Iterator[tuple[str, str]]:
@@ -31,7 +31,7 @@ def sources() -> Iterator[tuple[str, str]]:
         (r"shift \+= 7", "odradek.protocol.wire odradek.protocol.records.varint"),  # unsigned, and zig-zag
     ],
 )
-def test_it_is_written_once(pattern: str, home: str | None) -> None:
+def test_protocol_fact_is_written_once(pattern: str, home: str | None) -> None:
     found = {module for module, text in sources() if re.search(pattern, text, re.I) and not module.startswith(CONFIGS)}
     assert found == set((home or "").split())
 
@@ -41,7 +41,7 @@ def test_error_codes_are_numbered_once() -> None:
 
 
 def _numbered(module: str, text: str) -> Iterator[str]:
-    """Names of error codes that `module` itself gives a number."""
+    """Names of error codes to which `module` assigns a number."""
     if module == "odradek.protocol.errors":
         return
     for node in ast.walk(ast.parse(text)):

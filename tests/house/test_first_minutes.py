@@ -1,4 +1,4 @@
-"""What somebody does first works: `make run` and Ctrl-C; the README's three commands, from a wheel as well."""
+"""The first steps of a new user: `make run` and Ctrl-C, and the README's three commands, also from a wheel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def commands() -> list[str]:
 
 
 def try_commands(odradek: Path, bootstrap: str, folder: Path) -> None:
-    """Run them with this `odradek` against this broker; what went in must come out."""
+    """Run the README's commands with this `odradek` against this broker, and read the record back."""
     create, produce, consume = (
         line.replace(".venv/bin/odradek", str(odradek)).replace("localhost:9092", bootstrap) for line in commands()
     )
@@ -41,11 +41,11 @@ def try_commands(odradek: Path, bootstrap: str, folder: Path) -> None:
     assert done.stdout == b"hello, world\n"
 
 
-def test_the_commands_to_try(fresh_broker: Callable[..., Broker], tmp_path: Path) -> None:
+def test_commands_of_the_readme_work(fresh_broker: Callable[..., Broker], tmp_path: Path) -> None:
     try_commands(Path(sys.executable).parent / "odradek", fresh_broker().bootstrap, tmp_path)
 
 
-def test_make_run_until_ctrl_c(tmp_path: Path) -> None:
+def test_make_run_ends_cleanly_on_ctrl_c(tmp_path: Path) -> None:
     """Ctrl-C goes to the whole foreground group: make, and the broker under it, which ends cleanly."""
     port, data = free_port(), tmp_path / "data"
     settings = f"--override listeners=PLAINTEXT://127.0.0.1:{port} --override log.dirs={data}"

@@ -1,4 +1,4 @@
-"""What `.ci/run` makes of tests that fail: a project with such tests, run by a pytest of its own."""
+"""How `.ci/run` treats failing tests: a nested pytest runs a project that has such tests."""
 
 from __future__ import annotations
 
@@ -136,15 +136,15 @@ def run(folder: Path, jobs: int = 0, *more: str, **files: str) -> Run:
     report = folder.parent / f"{folder.name}-report"  # elsewhere, as in CI
     given = [*words, "-p", "tests.harness.flaky", f"--flaky={report}", *more]
     done = run_pytest(folder, *given, seconds=SECONDS)
-    assert f"rootdir: {folder}\n" in done.stdout, "its settings are not read"
+    assert f"rootdir: {folder}\n" in done.stdout, "pytest does not read the project's settings"
     return Run(done.returncode, done.stdout, report.read_text() if report.exists() else "")
 
 
-def test_all_that_fail_once_do_not_fail_the_run(tmp_path: Path) -> None:
-    """In a call, a setup, a teardown, and by the death of a worker."""
+def test_tests_that_fail_once_do_not_fail_the_run(tmp_path: Path) -> None:
+    """The failures are in a call, a setup, a teardown, and the death of a worker."""
     done = run(tmp_path, 2, once=ONCE + FINE, setup=SETUP, teardown=TEARDOWN, crash=CRASH)
     assert done.status == 0, done.said
-    assert done.closing == "2 passed, 4 flaky"  # the call of the one that erred in teardown passed, too
+    assert done.closing == "2 passed, 4 flaky"  # the test with the failed teardown also counts as passed
     assert done.flaky == {"test_fails_once", "test_errs_in_setup", "test_errs_in_teardown", "test_kills_its_worker"}
     for line in (
         "AssertionError: for the first time",
@@ -158,42 +158,42 @@ def test_all_that_fail_once_do_not_fail_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", [ALWAYS, NOW_AND_THEN, SKIPS, LEAK])
-def test_one_that_fails_again_fails_the_run(tmp_path: Path, again: str) -> None:
-    """Also the second time alone; and a teardown after all tests of its file, though it passes after its own."""
+def test_second_failure_of_a_test_fails_the_run(tmp_path: Path, again: str) -> None:
+    """A failure in either rerun counts; so does a module teardown that fails only after all tests of its file."""
     done = run(tmp_path, once=ONCE, again=again)
     assert (done.status, done.flaky) == (1, {"test_fails_once"}), done.said
     assert re.search(r"1 (failed|error)", done.closing) and "1 flaky" in done.closing
 
 
 @pytest.mark.parametrize(("jobs", "file"), [(1, FINE + CRASH + ALSO_FINE), (1, CRASH), (2, FINE + CRASH)])
-def test_the_other_tests_of_a_worker_that_died_run(tmp_path: Path, jobs: int, file: str) -> None:
-    """Each once: those before it, after it, and in other files."""
+def test_other_tests_of_a_killed_worker_run_once(tmp_path: Path, jobs: int, file: str) -> None:
+    """This holds for tests before the kill, after it, and in other files."""
     done = run(tmp_path, jobs, a=FINE, b=file, c=FINE, d=FINE)
     assert (done.status, done.closing) == (0, f"{3 + file.count('fine')} passed, 1 flaky"), done.said
 
 
 def test_a_failed_test_whose_teardown_hangs_is_named(tmp_path: Path) -> None:
-    """Each of its fixtures has the time limit; the tests after it run."""
+    """The time limit applies to each fixture of the test; the tests after it run."""
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p pytest_timeout -p tests.harness.time_limits\n")
     done = run(tmp_path, hangs=HANGS + FINE)
     assert (done.status, done.closing) == (1, "1 failed, 1 passed, 1 error"), done.said
     assert "test_hangs.py::test_fails_and_waits: failed again" in done.said
 
 
-def test_hanging_tests_are_not_run_again_for_ever(tmp_path: Path) -> None:
-    """No time left: they have failed, and the run says so."""
+def test_reruns_end_with_their_time_budget(tmp_path: Path) -> None:
+    """Without time left, the tests have failed, and the output says why."""
     (tmp_path / "no_time.py").write_text("from tests.harness import flaky\nflaky.BUDGET = 0\n")
     done = run(tmp_path, 0, "-p", "no_time", once=ONCE)
     assert (done.status, done.closing, done.report) == (1, "1 failed", ""), done.said
     assert "not done within 0 s" in done.said
 
 
-def test_none_fails(tmp_path: Path) -> None:
+def test_run_without_failures_has_no_report(tmp_path: Path) -> None:
     done = run(tmp_path, 2, fine=FINE)
     assert (done.status, done.closing, done.report) == (0, "1 passed", "")
 
 
-def test_many_that_fail_are_not_run_again(tmp_path: Path) -> None:
+def test_many_failing_tests_are_not_run_again(tmp_path: Path) -> None:
     done = run(tmp_path, many=MANY)
     assert (done.status, done.closing, done.report) == (1, "11 failed", "")
     assert {path.stat().st_size for path in tmp_path.glob("*.calls")} == {1}
@@ -208,7 +208,7 @@ def test_a_file_that_cannot_be_imported_fails_the_run(tmp_path: Path, jobs: int)
 @pytest.mark.parametrize("target", ["test", "test-rest"])
 @pytest.mark.parametrize("status", [0, 1])
 def test_ci_prints_the_report_last(tmp_path: Path, status: int, target: str) -> None:
-    """And ends as `make test` and `make test-rest` do. Here nothing is installed, fetched or tested."""
+    """`.ci/run` exits as the make target does. The stubs install, fetch and test nothing."""
     programs = tmp_path / "programs"
     for script in (
         programs / "make",

@@ -18,18 +18,22 @@ ALLOWED = {
     "ipc": {"ipc", "protocol"},
     "protocol": {"protocol"},
     "systemd": {"systemd"},
-    "loadtest": {"loadtest", "pipeline"},  # it speaks only the wire; what it measures of the pipeline are Spark jobs
-    "demo": {"demo", "loadtest", "pipeline"},  # it runs commands; the broker it starts is the swarm's
-    "pipeline": {"pipeline", "storage", "protocol"},  # likewise, but for the files of a broker on the same machine
+    "loadtest": {"loadtest", "pipeline"},  # a client on the wire; of the pipeline it measures Spark jobs
+    "demo": {"demo", "loadtest", "pipeline"},  # it runs commands, and starts the swarm's broker
+    "pipeline": {
+        "pipeline",
+        "storage",
+        "protocol",
+    },  # a client, too, which also reads files of a broker on the same machine
 }
-# It measures what is done under a lock, of which the wire shows no more than a pause.
+# This module measures work under a lock, which the wire shows only as a pause.
 WITHIN = {"odradek.loadtest.measurements.producers": {"storage", "ipc", "protocol"}}
 SOCKETS = {"socket", "select", "selectors", "asyncio", "zmq", "kazoo", "socketserver"}
 CLOCKS = {"time", "datetime", "threading", "sched"}
 PICKLES = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "multiprocessing"}
 # Importing it takes 0.15 CPU s and 12 MB or more, and its BLAS starts threads that spin: see storage/segment/index.py.
 HEAVY = {"numpy"}
-# What reads whole logs has it all the same, loaded when there is something to do: see test_numpy_comes_when_needed.
+# Modules that read whole logs import it when there is work: see test_broker_processes_start_without_numpy.
 BULK = {"odradek.protocol.records.bulk"} | {
     f"odradek.storage.{name}"
     for name in (
@@ -37,7 +41,7 @@ BULK = {"odradek.protocol.records.bulk"} | {
         "compaction.key_hashes", "compaction.map_pass", "compaction.offset_map",
     )
 }  # fmt: skip
-# What a state machine must not touch: it takes events, bytes and `now_ms`. `cluster/zookeeper*` is a store instead.
+# A state machine takes events, bytes and `now_ms`, and imports none of these. `cluster/tree/zookeeper*` is a store.
 FORBIDDEN = {"groups": SOCKETS | CLOCKS, "protocol": SOCKETS | CLOCKS, "cluster": SOCKETS, "security": SOCKETS | CLOCKS}
 DISTRIBUTIONS = {
     "confluent_kafka": "confluent-kafka",
@@ -50,7 +54,7 @@ DISTRIBUTIONS = {
 
 
 def faults(module: str, source: str) -> Iterator[str]:
-    """What `source` imports against the rules, one line each."""
+    """The forbidden imports of `source`, one line each."""
     mine = layer(module)
     assert mine is not None
     for name, line in imports(source, module):
@@ -66,7 +70,7 @@ def faults(module: str, source: str) -> Iterator[str]:
 
 
 def _is_exporter(module: str) -> bool:
-    """A process of its own, which no client waits for."""
+    """The exporter is a separate process, and no client waits for it."""
     return module.startswith("odradek.broker.exporter.")
 
 
@@ -96,7 +100,7 @@ def test_every_module_keeps_to_the_rules() -> None:
         ("odradek.storage.x", "def f():\n    import numpy as np"),
     ],
 )
-def test_a_wrong_import_is_seen(module: str, source: str) -> None:
+def test_forbidden_import_is_found(module: str, source: str) -> None:
     assert list(faults(module, source))
 
 
@@ -109,7 +113,7 @@ def test_a_wrong_import_is_seen(module: str, source: str) -> None:
         ("odradek.loadtest.x", "import numpy"),
     ],
 )
-def test_a_right_import_is_let_be(module: str, source: str) -> None:
+def test_allowed_import_is_accepted(module: str, source: str) -> None:
     assert not list(faults(module, source))
 
 
@@ -129,8 +133,8 @@ def test_every_foreign_import_is_a_declared_dependency() -> None:
 
 
 @pytest.mark.live
-def test_numpy_comes_when_needed() -> None:
-    """Not with the modules that the broker's processes import."""
+def test_broker_processes_start_without_numpy() -> None:
+    """A process imports numpy only when it has bulk work."""
     import subprocess
     import sys
 

@@ -42,7 +42,7 @@ def test_fork():
 """
 
 
-def test_one_that_is_not_marked_fails_and_is_named(tmp_path: Path) -> None:
+def test_unmarked_test_that_starts_a_program_fails(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").touch()
     (tmp_path / "test_starting.py").write_text(TESTS)
     done = run_pytest(tmp_path, "-p", "tests.harness.live", "-q", "-rfE", "--tb=line", "-W", "ignore")

@@ -1,4 +1,4 @@
-"""The report of a run that was broken off, and went on."""
+"""The report of a long run that is killed and resumed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_ends_the_run():
         return
     Path("ended").touch()
     while "test_skips" not in Path(".pytest_cache/d/long/journal").read_text():
-        pass  # it comes from another process
+        pass  # another process writes it
     os.kill(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid(), signal.SIGKILL)
 
 def test_last():
@@ -46,14 +46,14 @@ def test_last():
 
 
 def run(folder: Path, *words: str) -> str:
-    """All tests there, with `words` to pytest; what it said at last."""
+    """Run all tests there, with `words` to pytest; return its output."""
     done = run_pytest(folder, "-p", "xdist", "--dist", "loadfile", "--report", "tests/LONG.md", *words)
     return done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("jobs", ["0", "2"])
-def test_it_goes_on(tmp_path: Path, jobs: str) -> None:
-    """Its process is killed; nothing is run again, or told twice. (A folder named long marks no test.)"""
+def test_killed_run_resumes_with_the_remaining_tests(tmp_path: Path, jobs: str) -> None:
+    """No test runs or is reported twice. (A folder named long marks no test.)"""
     folder = tmp_path / "long"
     folder.mkdir()
     (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers = long\n")

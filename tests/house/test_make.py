@@ -1,4 +1,4 @@
-"""The bare commands exist, and a machine that lacks something is told in one line what to do."""
+"""The make targets exist, and one line says what to do on a machine without a prerequisite."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_help_names_every_target() -> None:
 
 
 def lacking(tmp_path: Path, python: str = "python3", shell: str = "", status: int = 1, **programs: str) -> str:
-    """What prerequisites says with these scripts first on PATH: one line, and exit code `status`."""
+    """The output of .ci/prerequisites with these scripts first on PATH: one line, and exit code `status`."""
     for name, script in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
@@ -51,28 +51,28 @@ def lacking(tmp_path: Path, python: str = "python3", shell: str = "", status: in
     return done.stderr
 
 
-def test_nothing_is_lacking_here() -> None:
+def test_this_machine_has_all_prerequisites() -> None:
     done = subprocess.run([PREREQUISITES, "python3"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_no_python(tmp_path: Path) -> None:
+def test_missing_python_is_reported(tmp_path: Path) -> None:
     assert "install Python 3.11" in lacking(tmp_path, python="no-such-python")
 
 
-def test_old_python(tmp_path: Path) -> None:
+def test_old_python_is_reported(tmp_path: Path) -> None:
     old = 'case "$1" in -V) echo Python 3.9.2;; *) exit 1;; esac'
     programs: dict[str, Any] = {"python3.9": old}
     assert re.search(r"Python 3\.9\.2 is too old.*PYTHON=", lacking(tmp_path, "python3.9", **programs))
 
 
-def test_no_venv_module(tmp_path: Path) -> None:
+def test_missing_venv_module_is_reported(tmp_path: Path) -> None:
     script = f'case "$2" in *ensurepip*) exit 1;; *) exec {shutil.which("python3")} "$@";; esac'
     programs: dict[str, Any] = {"bare-python": script}
     assert "apt-get install python3-venv" in lacking(tmp_path, "bare-python", **programs)
 
 
-def test_the_first_python_that_will_do(tmp_path: Path) -> None:
+def test_first_usable_python_is_chosen(tmp_path: Path) -> None:
     bare, good = tmp_path / "bare", tmp_path / "good"
     bare.write_text('#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\n')
     good.write_text(f'#!/bin/sh\nexec {shutil.which("python3")} "$@"\n')
@@ -83,21 +83,21 @@ def test_the_first_python_that_will_do(tmp_path: Path) -> None:
 
 
 def chosen(*candidates: Path | str) -> str:
-    """What .ci/python takes of `candidates`."""
+    """The one of `candidates` that .ci/python chooses."""
     return subprocess.check_output([ROOT / ".ci" / "python", *candidates], text=True).strip()
 
 
-def test_too_few_open_files(tmp_path: Path) -> None:
+def test_low_limit_of_open_files_is_reported(tmp_path: Path) -> None:
     assert "only 512 open files" in lacking(tmp_path, shell="ulimit -n 512;", status=0)
 
 
-def test_small_dev_shm(tmp_path: Path) -> None:
+def test_small_dev_shm_is_reported(tmp_path: Path) -> None:
     small = "echo Filesystem; echo shm 65536 60000 5536 92% /dev/shm"
     assert "/dev/shm has 5 MiB free" in lacking(tmp_path, df=small, status=0)
 
 
-def test_install_stops_at_the_line(tmp_path: Path) -> None:
-    """`make install` says the line and builds no environment."""
+def test_install_stops_without_python(tmp_path: Path) -> None:
+    """`make install` prints the line and builds no environment."""
     clone = tmp_path / "clone"
     shutil.copytree(ROOT / ".ci", clone / ".ci")
     for name in ["Makefile", "pyproject.toml", "requirements.lock"]:

@@ -1,4 +1,4 @@
-"""Nothing in the repository names a package registry or somebody's machine."""
+"""No file of the repository names a package registry or a path of one machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from .tree import tracked_files
 
-# Cut in two, so that this file does not find itself.
+# Each name is cut in two, so that the test does not find it in this file.
 HOSTS = [
     "pypi" + ".org",
     "python" + "hosted",
@@ -38,14 +38,14 @@ def test_no_file_names_a_registry_or_a_machine() -> None:
 
 
 @pytest.mark.parametrize("text", [HOSTS[0], f"cd {PLACES[0]}main", f"'{PLACES[2]}.m2'", "/home/" + "ann/x"])
-def test_a_forbidden_name_is_seen(text: str) -> None:
+def test_forbidden_name_is_found(text: str) -> None:
     assert found(text)
 
 
 @pytest.mark.parametrize(
     "text", ["loadtest/" + "work/x", "$HOME/work" + "/x", "http://maven.apache.org/POM/4.0.0", "PyPI"]
 )
-def test_an_innocent_name_is_let_be(text: str) -> None:
+def test_harmless_name_is_accepted(text: str) -> None:
     assert not found(text)
 
 

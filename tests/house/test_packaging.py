@@ -1,4 +1,4 @@
-"""What is built is what is here: every folder listed, a wheel that runs outside the clone, locks that fit."""
+"""The package has every folder, its wheel runs outside the clone, and the locks fit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_PACKAGES = {"tests", "src", "data", "build", "dist"}
 
 
 def test_every_folder_of_modules_is_a_package() -> None:
-    """One without a link in src/odradek, or without an __init__.py, is missing from the wheel."""
+    """A folder without a link in src/odradek, or without an __init__.py, is missing from the wheel."""
     folders = {path.parent for path in ROOT.glob("[a-z]*/**/*.py") if not _outside(path.parent)}
     assert folders == set(package_dirs().values())
 
@@ -121,15 +121,15 @@ def test_the_wheel_has_every_module(installed: Installed, tmp_path: Path) -> Non
         }
 
 
-def test_the_wheel_has_the_units(installed: Installed, tmp_path: Path) -> None:
-    """They name the environment that the wheel is in."""
+def test_the_wheel_has_the_systemd_units(installed: Installed, tmp_path: Path) -> None:
+    """The units name the environment that has the wheel."""
     subprocess.run([installed.bin / "odradek", "systemd", "install", "--prefix", tmp_path], cwd=tmp_path, check=True)
     unit = (tmp_path / "etc/systemd/system/odradek-worker@.service").read_text()
     assert f"ExecStart={installed.bin}/python" in unit
 
 
-def test_the_wheel_is_a_broker(installed: Installed, tmp_path: Path) -> None:
-    """A broker from the wheel, and the README's commands to try."""
+def test_broker_from_the_wheel_runs_the_readme_commands(installed: Installed, tmp_path: Path) -> None:
+    """The broker also stops with exit code 0."""
     port = free_port()
     settings = [f"listeners=PLAINTEXT://127.0.0.1:{port}", f"log.dirs={tmp_path / 'data'}"]
     words = [word for setting in settings for word in ("--override", setting)]

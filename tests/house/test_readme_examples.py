@@ -1,4 +1,4 @@
-"""The documents' Python examples do what they say they do."""
+"""The Python examples of the documents print what their comments promise."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def blocks(markdown: str, language: str = "python") -> list[str]:
 
 
 def promised(code: str) -> list[str]:
-    """What the comments say that `code` prints."""
+    """The output that the comments of `code` promise."""
     return re.findall(r"^# -> (.*)$", code, re.MULTILINE)
 
 
 def run(code: str, folder: Path) -> list[str]:
-    """Run an example as a program of its own; the lines it prints."""
+    """Run an example as a separate program; return the lines it prints."""
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr[-3000:]}"
     return done.stdout.splitlines()
@@ -41,12 +41,12 @@ def check(page: str, count: int, broker: Broker | ExternalBroker, folder: Path) 
     examples = blocks((ROOT / page).read_text())
     assert len(examples) == count
     for code in examples:
-        assert promised(code), "an example that promises nothing is not checked"
+        assert promised(code), "an example without a promised output is not checked"
         assert run(code.replace("localhost:9092", broker.bootstrap), folder) == promised(code), code
 
 
 @pytest.mark.smoke
-def test_the_readme(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
+def test_examples_of_the_readme(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
     check("README.md", 1, broker, tmp_path)
 
 
@@ -57,17 +57,17 @@ def orders(broker: Broker | ExternalBroker, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.usefixtures("orders")
-def test_python() -> None:
-    """The fixture has run them."""
+def test_examples_of_the_python_page() -> None:
+    """The fixture `orders` runs and checks them."""
 
 
 @pytest.mark.needs("java")
 @pytest.mark.usefixtures("orders")
-def test_spark(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
+def test_examples_of_the_spark_page(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
     check("docs/spark.md", 1, broker, tmp_path)
 
 
 def test_every_example_is_run() -> None:
-    """A document with Python that is not here would go unchecked; those of pipeline/README.md are parts of programs."""
+    """A document with Python code needs a test above; the examples of pipeline/README.md are parts of programs."""
     pages = {page for page in DOCUMENTS if blocks((ROOT / page).read_text())}
     assert pages == {"README.md", "docs/python.md", "docs/spark.md", "pipeline/README.md"}

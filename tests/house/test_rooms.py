@@ -9,7 +9,7 @@ import pytest
 
 from .tree import imports, modules, package_dirs
 
-# They start what the whole folder has, so they stand above its rooms: commands, and what users of the pipeline import.
+# Entry points use the whole folder, so they are above its rooms: commands, and modules that pipeline users import.
 ENTRIES = {"odradek.broker.__main__", "odradek.broker.cli"}
 ENTRIES |= {f"odradek.pipeline.{name}" for name in ("__main__", "session", "source")}
 MOST = 25  # modules of a room
@@ -21,7 +21,7 @@ Rooms = dict[str, set[str]]
 
 
 def arrows(known: dict[str, str], packages: set[str]) -> Rooms:
-    """Which rooms of the same top folder each room imports; `known` are the sources of modules, by name."""
+    """The rooms of the same top folder that each room imports; `known` are the sources of modules, by name."""
     found: Rooms = defaultdict(set)
     for module, source in known.items():
         here = room(module, packages)
@@ -80,7 +80,7 @@ def test_imports_between_rooms_go_one_way() -> None:
         ({"b": "from odradek.x.q.b import f"}, []),
     ],
 )  # fmt: skip
-def test_a_circle_is_seen(sources: dict[str, str], expected: list[str]) -> None:
+def test_import_circle_of_rooms_is_found(sources: dict[str, str], expected: list[str]) -> None:
     packages = {"odradek.x", "odradek.x.p", "odradek.x.q"}
     known = dict.fromkeys(packages, "") | {"odradek.x.p.a": sources.get("a", ""), "odradek.x.q.b": sources["b"]}
     assert circle(arrows(known, packages)) == expected
@@ -93,14 +93,14 @@ def test_modules_import_each_other_one_way() -> None:
 
 
 def in_circles(found: Rooms) -> set[str]:
-    """The modules that import themselves by way of others; a package alone is the way to none."""
+    """The modules that import themselves through others; the import of a package alone does not count."""
     packages = set(package_dirs())
     ways = {name: reached(name, found, packages) for name in found}
     return {name for name, there in ways.items() if name in there}
 
 
 def reached(start: str, found: Rooms, packages: set[str]) -> set[str]:
-    """All that `start` imports, and what that imports, and so on."""
+    """All modules that `start` imports, directly or through others."""
     done: set[str] = set()
     todo = [start]
     while todo:
@@ -110,19 +110,19 @@ def reached(start: str, found: Rooms, packages: set[str]) -> set[str]:
     return done
 
 
-def test_a_circle_of_modules_is_seen() -> None:
+def test_import_circle_of_modules_is_found() -> None:
     found = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a"}}
     assert in_circles(found) == {"b", "c"}
 
 
-def test_no_room_is_crowded() -> None:
+def test_no_room_has_too_many_modules() -> None:
     for name, folder in package_dirs().items():
         count = sum(path.stem != "__init__" for path in folder.glob("*.py"))
         assert count <= CROWDED.get(name, MOST), f"{name} has {count} modules"
 
 
-def test_modules_of_neighbours_have_names_of_their_own() -> None:
-    """A basename says where it is: rooms side by side share none. (The pipeline's jobs do, in part.)"""
+def test_sibling_rooms_share_no_module_name() -> None:
+    """A basename says where a module is, so sibling rooms share none. (The pipeline's jobs share some.)"""
     where: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, _ in modules():
         parts = name.split(".")

@@ -1,4 +1,4 @@
-"""A setting that is said to work is read by something, and what something reads is said to work (`ConfigKey.works`)."""
+"""The code of the broker reads exactly those settings whose row says that they work (`ConfigKey.works`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def attribute(key: str) -> str:
     return key.removeprefix(ODRADEK).replace(".", "_")
 
 
-def test_what_is_read_is_what_works() -> None:
+def test_settings_read_are_those_that_work() -> None:
     found = {word for tree in trees() for word in words(tree)}
     topic = {name for name in configdef.TOPIC if name in found or attribute(name) in found}
     through_topics = {synonym for name in topic for synonym, _ in configdef.topic_synonyms(name)}

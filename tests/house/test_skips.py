@@ -1,4 +1,4 @@
-"""What is said of tests that were skipped: a few lines, whatever their number."""
+"""The summary of skipped tests has a few lines, whatever their number."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_is_fine():
 """
 
 
-def test_tests_of_one_remedy_are_one_line(tmp_path: Path) -> None:
+def test_skips_with_the_same_remedy_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").touch()
     (tmp_path / "test_skipping.py").write_text(TESTS)
     lacking = {"PATH": "", "ODRADEK_TEST_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT), "CI": ""}

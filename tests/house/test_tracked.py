@@ -1,4 +1,4 @@
-"""What is in the repository: no link leads out of it, and nothing of the cache is tracked."""
+"""Tracked files: no link leads out of the repository, and no file of the cache is among them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def tracked() -> dict[Path, str]:
 
 
 def test_no_link_leads_out_of_the_repository() -> None:
-    """One to the cache of a machine would replace the cache of every other."""
+    """A link to the cache of one machine would replace the cache of every other machine."""
     links = [path for path, mode in tracked().items() if mode == LINK]
     assert links, "src/odradek has some"
     assert [path for path in links if os.path.isabs(os.readlink(path))] == []
     assert [path for path in links if not path.resolve().is_relative_to(ROOT)] == []
 
 
-def test_nothing_of_the_cache_is_tracked() -> None:
+def test_no_file_of_the_cache_is_tracked() -> None:
     assert [path for path in tracked() if ".cache" in path.relative_to(ROOT).parts] == []

@@ -25,7 +25,7 @@ def texts() -> Iterator[Path]:
     yield from sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 
 
-def test_no_word_is_used_that_has_a_plain_one() -> None:
+def test_sources_and_documents_use_no_unwanted_word() -> None:
     faults = []
     for path in texts():
         for number, line in enumerate(path.read_text().splitlines(), 1):

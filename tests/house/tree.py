@@ -1,4 +1,4 @@
-"""The source tree as the house rules see it: the package folders, their modules, and what each one imports."""
+"""The source tree for the house rules: the package folders, their modules, and the imports of each module."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ def _from(node: ast.ImportFrom, module: str) -> Iterator[Import]:
     if node.level:
         above = module.split(".")[: -node.level]
         base = ".".join([*above, base]) if base else ".".join(above)
-    # Whether the alias is a module or something in one, only who knows all modules can tell.
+    # Only a caller that knows all modules can tell whether the alias is a module or a name in one.
     yield from (Import(f"{base}.{alias.name}", node.lineno) for alias in node.names)
 
 
 def layer(name: str) -> str | None:
-    """The top folder of a module of ours: `odradek.ipc.shm` → `ipc`; None for anyone else's."""
+    """The top folder of a module of ours: `odradek.ipc.shm` → `ipc`; None for other projects' modules."""
     return name.split(".")[1] if name.startswith(PREFIX) else None
 
 
 def tracked_files() -> list[Path]:
-    """The files that belong to the project: git's, or all when this is no clone."""
+    """The files that git tracks; an error outside a clone."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
         raise AssertionError(f"the house rules are checked on a clone: {listed.stderr}")

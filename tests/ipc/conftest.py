@@ -1,4 +1,4 @@
-"""Shared memory of a test's own, gone afterwards whatever happens."""
+"""Shared memory for one test, removed afterwards even if the test fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.ipc.shm import Shared
 
 @pytest.fixture
 def prefix() -> Iterator[str]:
-    """A prefix of its own for region names."""
+    """A unique prefix for region names."""
     name = f"/odradek-test{secrets.token_hex(4)}-"
     yield name
     region.unlink_all(name)
@@ -27,8 +27,8 @@ def shared(prefix: str) -> Shared:
 
 @pytest.fixture(params=["tso", "fenced"])
 def any_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Go the way of a machine that keeps stores in order, and of one that does not; name it before `shared`."""
+    """Run as on a machine that keeps stores in order, and as on one that does not; request it before `shared`."""
     if request.param == "fenced":
         monkeypatch.setattr(memory_order, "TSO", False)
-        memory_order.register()  # what is forked is registered too: membarrier(2)
+        memory_order.register()  # forked children inherit the registration: membarrier(2)
     return str(request.param)

@@ -52,16 +52,16 @@ def test_messages_of_any_size_arrive_whole(pair: tuple[Channel, Channel], size: 
     assert _receive(pair[1], pair[0], 2) == [data, b"next"]
 
 
-class Crowded(Channel):
-    """In a process that has no room for the descriptor of its first packet; then another thread closes a file."""
+class OutOfDescriptors(Channel):
+    """A channel whose process has no free descriptor for the first packet; then another thread closes a file."""
 
-    crowded = True
+    exhausted = True
 
     def _receive_packet(self) -> bytes:
         limits, free = resource.getrlimit(resource.RLIMIT_NOFILE), os.dup(self.fileno())
         os.close(free)
-        if self.crowded:
-            self.crowded = False
+        if self.exhausted:
+            self.exhausted = False
             resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
         try:
             return super()._receive_packet()
@@ -69,10 +69,10 @@ class Crowded(Channel):
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_no_message_gets_the_descriptor_of_another() -> None:
-    """It would be taken for another client's connection, or for one by another listener."""
+def test_lost_descriptor_is_not_replaced_by_that_of_the_next_message() -> None:
+    """A worker would take it for the connection of another client or another listener."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sender, end = Channel(ours), Crowded(theirs)
+    sender, end = Channel(ours), OutOfDescriptors(theirs)
     pipes = [os.pipe() for _ in range(3)]
     try:
         for number, (read, _) in enumerate(pipes):
@@ -101,7 +101,7 @@ def test_sending_never_blocks(pair: tuple[Channel, Channel]) -> None:
     assert not pair[0].wants_write
 
 
-def test_descriptors_travel(pair: tuple[Channel, Channel]) -> None:
+def test_descriptors_are_passed(pair: tuple[Channel, Channel]) -> None:
     read, write = os.pipe()
     pair[0].send(b"take", [write])
     assert _receive(pair[1], pair[0], 1) == [b"take"]
@@ -115,7 +115,7 @@ def test_descriptors_travel(pair: tuple[Channel, Channel]) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS])
-def test_what_cannot_be_sent_now_is_sent_later(
+def test_message_is_sent_later_after_a_temporary_error(
     pair: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     with monkeypatch.context() as patch:
@@ -125,10 +125,8 @@ def test_what_cannot_be_sent_now_is_sent_later(
     assert _receive(pair[1], pair[0], 1) == [b"one"]
 
 
-def test_what_can_never_be_sent_is_the_end_for_both(
-    pair: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or who has sent it would wait for its answer for ever."""
+def test_permanent_send_error_closes_both_ends(pair: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the sender would wait for its answer for ever."""
     pair[1].send(b"sent before")
     with monkeypatch.context() as patch:
         patch.setattr(Channel, "_send_packet", _failing(errno.EBADF))
@@ -146,7 +144,7 @@ def _failing(number: int) -> Callable[..., None]:
     return fail
 
 
-def test_death_is_eof_after_what_was_sent(pair: tuple[Channel, Channel]) -> None:
+def test_closed_channel_gives_eof_after_its_last_message(pair: tuple[Channel, Channel]) -> None:
     pair[0].send(b"last words")
     pair[0].close()
     assert pair[1].receive() == [b"last words"]
@@ -159,17 +157,19 @@ _NAMES = st.none() | st.text(max_size=20)
 
 
 @given(st.integers(0, (1 << 64) - 1), st.integers(-128, 127), st.integers(0, 30), _NAMES, st.text(), st.binary())
-def test_forwarded_requests(token: int, key: int, version: int, client: str | None, host: str, body: bytes) -> None:
+def test_forwarded_request_round_trip(
+    token: int, key: int, version: int, client: str | None, host: str, body: bytes
+) -> None:
     request = Forwarded(token, key, version, client, host, "PLAINTEXT", body)
     assert forward.decode(forward.encode(request)) == request
 
 
 @given(st.integers(0, (1 << 64) - 1), st.integers(0, 255), st.binary())
-def test_forwarded_replies(token: int, flags: int, body: bytes) -> None:
+def test_forwarded_reply_round_trip(token: int, flags: int, body: bytes) -> None:
     assert forward.decode_reply(forward.encode_reply(token, body, flags)) == (token, flags, body)
 
 
-def test_handoff_messages() -> None:
+def test_handoff_messages_round_trip() -> None:
     client = handoff.Client("EXTERNAL", "::1", 65535)
     assert handoff.client(handoff.handoff(client)) == client
     assert handoff.client(handoff.back(client)) == client
@@ -178,7 +178,7 @@ def test_handoff_messages() -> None:
 
 @given(st.integers(1, 20))
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_bell_rings_until_drained(tmp_path: Path, times: int) -> None:
+def test_doorbell_is_readable_until_drained(tmp_path: Path, times: int) -> None:
     bell, ringer = Doorbell(tmp_path, 8), Ringer(tmp_path)
     for _ in range(times):
         ringer.ring(8)
@@ -189,14 +189,14 @@ def test_a_bell_rings_until_drained(tmp_path: Path, times: int) -> None:
     ringer.close()
 
 
-def test_ringing_where_nobody_is_does_nothing(tmp_path: Path) -> None:
+def test_ringing_an_absent_doorbell_does_nothing(tmp_path: Path) -> None:
     ringer = Ringer(tmp_path)
     ringer.ring(8)
     Doorbell(tmp_path, 8).close()
     ringer.ring(8)
 
 
-def test_a_bell_that_is_never_drained_does_not_block_the_ringer(tmp_path: Path) -> None:
+def test_undrained_doorbell_does_not_block_the_ringer(tmp_path: Path) -> None:
     bell, ringer = Doorbell(tmp_path, 8), Ringer(tmp_path)
     for _ in range(10_000):
         ringer.ring(8)

@@ -10,11 +10,11 @@ from odradek.ipc.locks import PartitionLocks, RoleLocks
 
 
 def _child_holds(path: Path, byte: int) -> int:
-    """A process that holds `byte` until it is killed; its pid."""
+    """Fork a process that holds `byte` until it is killed; return its pid."""
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
-        locks = PartitionLocks(path)  # held for as long as there is a name for it
+        locks = PartitionLocks(path)  # the lock is held as long as the object lives
         locks.try_lock(byte)
         os.write(write, b"!")
         signal.pause()
@@ -33,7 +33,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     assert other.try_lock(3)
 
 
-def test_death_frees(tmp_path: Path) -> None:
+def test_death_of_the_holder_frees_the_lock(tmp_path: Path) -> None:
     locks = PartitionLocks(tmp_path / "l")
     pid = _child_holds(tmp_path / "l", 5)
     assert not locks.try_lock(5)
@@ -51,7 +51,7 @@ def test_closing_another_descriptor_of_the_file_frees_nothing(tmp_path: Path) ->
     assert not other.try_lock(1)
 
 
-def test_roles(tmp_path: Path) -> None:
+def test_role_has_one_holder_at_a_time(tmp_path: Path) -> None:
     one, other = RoleLocks(tmp_path / "r"), RoleLocks(tmp_path / "r")
     assert not one.anyone(range(8))
     assert one.hold(2)

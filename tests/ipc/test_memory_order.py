@@ -1,4 +1,4 @@
-"""Stores that others see in order: the way of x86, and the one of machines that reorder, which works on x86 too."""
+"""Ordered stores: x86 needs no barriers; the code for machines that reorder stores works on x86 too."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..harness.process import die_with_parent
 ROUNDS = 1000
 
 
-def test_the_machine_decides(any_machine: str, shared: Shared) -> None:
+def test_slot_class_depends_on_the_memory_model(any_machine: str, shared: Shared) -> None:
     assert type(shared.slots[0]) is (Slot if any_machine == "tso" else FencedSlot)
     shared.slots[0].dirty = 5
     assert shared.slots[0].dirty == Shared.attach(shared.prefix).slots[0].dirty == 5
 
 
-def test_on_x86_nothing_is_paid(monkeypatch: pytest.MonkeyPatch, shared: Shared) -> None:
+def test_x86_uses_no_barrier(monkeypatch: pytest.MonkeyPatch, shared: Shared) -> None:
     def barrier() -> None:
         raise AssertionError("a barrier on x86")
 
@@ -39,7 +39,7 @@ def test_on_x86_nothing_is_paid(monkeypatch: pytest.MonkeyPatch, shared: Shared)
 
 
 def test_each_publish_has_its_barriers(monkeypatch: pytest.MonkeyPatch, shared: Shared) -> None:
-    """The copy is there before the sequence says so, and the sequence before the next barrier ends."""
+    """The copy is written before the sequence names it, and the sequence before the next barrier ends."""
     seen: list[tuple[int, int]] = []
     slot = FencedSlot(0, shared.slots._regions[0])
 
@@ -53,8 +53,10 @@ def test_each_publish_has_its_barriers(monkeypatch: pytest.MonkeyPatch, shared: 
     assert seen == [(0, 7), (1, 7), (1, 8), (2, 8)]
 
 
-def test_what_is_named_is_whole(monkeypatch: pytest.MonkeyPatch, shared: Shared) -> None:
-    """A region before its magic, and metadata before their version; each barrier comes between the two."""
+def test_region_and_metadata_are_whole_before_they_are_published(
+    monkeypatch: pytest.MonkeyPatch, shared: Shared
+) -> None:
+    """A region is written before its magic, metadata before its version; a barrier separates the two."""
     seen: list[tuple[int, bytes | None]] = []
     name = shared.metadata._name(1)
 
@@ -76,14 +78,14 @@ def test_a_dirty_slot_is_seen_before_its_files_change(monkeypatch: pytest.Monkey
     assert seen == [3]
 
 
-def test_a_kernel_without_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_without_membarrier_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membarrier, "_number", ctypes.c_long(1 << 20))
     with pytest.raises(membarrier.NoBarrier, match="membarrier: Function not implemented"):
         membarrier.barrier()
 
 
 def test_a_waiter_and_a_publisher_never_miss_each_other(any_machine: str, shared: Shared) -> None:
-    """Of two that store and then look, at least one sees the other: the ring that a delayed request depends on."""
+    """Both store and then read, so at least one sees the other; the wakeup of delayed requests depends on it."""
     ours, theirs = shared.slots[0], shared.slots[1]
     pid = os.fork()
     if not pid:
@@ -111,7 +113,7 @@ def _publish_each_round(shared: Shared) -> None:
         while told.read()[F_LEO] < number:
             os.sched_yield()
         ours.publish(SlotState(leo=number))
-        memory_order.fence()  # for giving back the lock
+        memory_order.fence()  # releasing the lock has this effect
         rung = bool(ours.waiters())
         done.publish(SlotState(leo=number, hw=rung))
     os._exit(0)

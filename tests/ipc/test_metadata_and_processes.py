@@ -9,7 +9,7 @@ from odradek.ipc.roles import BY_NAME, MAX_WORKERS, ROLES, role_name, worker_rol
 from odradek.ipc.shm import Shared
 
 
-def test_versions_replace_each_other(any_machine: str, shared: Shared) -> None:
+def test_metadata_keeps_the_last_two_versions(any_machine: str, shared: Shared) -> None:
     assert shared.metadata.read() == (0, b"")
     for version in range(1, 6):
         shared.metadata.publish(version, b"x" * version)
@@ -18,7 +18,7 @@ def test_versions_replace_each_other(any_machine: str, shared: Shared) -> None:
     assert sorted(left) == [f"{shared.prefix[1:]}meta-{version}" for version in (4, 5)]
 
 
-def test_a_reader_that_was_overtaken_reads_again(shared: Shared) -> None:
+def test_overtaken_reader_reads_the_newer_version(shared: Shared) -> None:
     shared.metadata.publish(1, b"one")
     reader = Shared.attach(shared.prefix)
     seen = iter([1, 3, 3])
@@ -34,7 +34,7 @@ def test_a_reader_that_was_overtaken_reads_again(shared: Shared) -> None:
     assert reader.metadata.read() == (3, b"three")
 
 
-def test_rows_belong_to_roles(shared: Shared) -> None:
+def test_process_row_keeps_its_counters_across_starts(shared: Shared) -> None:
     table = shared.processes
     table.enter(9, RUNNING)
     table.row(9)[COLUMN["requests"]] += 5
@@ -45,7 +45,7 @@ def test_rows_belong_to_roles(shared: Shared) -> None:
     assert (table.get(9, "starts"), table.get(9, "requests")) == (2, 6)
 
 
-def test_role_names() -> None:
+def test_role_names_and_numbers_agree() -> None:
     assert {role_name(role) for role in BY_NAME.values()} == set(BY_NAME)
     assert worker_role(MAX_WORKERS - 1) == ROLES - 1
     assert role_name(worker_role(3)) == "worker-3"

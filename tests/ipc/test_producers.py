@@ -15,7 +15,7 @@ from odradek.ipc.region import SharedMemoryFull
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(1, 5)), max_size=120))
 @settings(max_examples=60)
-def test_like_a_dict_of_the_last_five(appends: list[tuple[int, int, int]]) -> None:
+def test_table_equals_a_dict_of_the_last_five_batches(appends: list[tuple[int, int, int]]) -> None:
     name = f"/odradek-test{secrets.token_hex(4)}-p"
     table = ProducerTable.create(name, 1)
     model: dict[int, tuple[int, list[ProducerBatch]]] = {}
@@ -48,7 +48,7 @@ def test_like_a_dict_of_the_last_five(appends: list[tuple[int, int, int]]) -> No
         region.unlink_all(name)
 
 
-def test_appending_again_changes_nothing() -> None:
+def test_appending_the_last_batch_again_changes_nothing() -> None:
     name = f"/odradek-test{secrets.token_hex(4)}-p"
     try:
         table = ProducerTable.create(name, 1)
@@ -65,7 +65,7 @@ def test_appending_again_changes_nothing() -> None:
 
 @given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=8), min_size=1, max_size=8))
 @settings(max_examples=60)
-def test_going_on_is_appending_one_by_one(appends: list[list[int]]) -> None:
+def test_append_known_equals_single_appends(appends: list[list[int]]) -> None:
     names = [f"/odradek-test{secrets.token_hex(4)}-{which}" for which in "ab"]
     one, other = (ProducerTable.create(name, 1) for name in names)
     try:
@@ -82,7 +82,7 @@ def test_going_on_is_appending_one_by_one(appends: list[list[int]]) -> None:
                 offset += count
             assert one.append_known(7, 0, entries)
             assert list(one.entries()) == list(other.entries())
-        assert not one.append_known(7, 1, [(0, offset, offset, 5)]), "another epoch forgets what was before"
+        assert not one.append_known(7, 1, [(0, offset, offset, 5)]), "another epoch forgets the former batches"
         assert list(one.entries()) == list(other.entries())
     finally:
         for table, name in zip((one, other), names, strict=True):
@@ -90,7 +90,7 @@ def test_going_on_is_appending_one_by_one(appends: list[list[int]]) -> None:
             region.unlink(name)
 
 
-def test_open_transactions() -> None:
+def test_first_unstable_offset_is_of_the_earliest_open_transaction() -> None:
     name = f"/odradek-test{secrets.token_hex(4)}-p"
     try:
         table = ProducerTable.create(name, 1)
@@ -109,8 +109,8 @@ def test_open_transactions() -> None:
         region.unlink_all(name)
 
 
-def test_the_largest_producer_id_has_an_entry_like_any_other() -> None:
-    """Any client may claim it; a value that does not fit a word would fail every later holder of the lock."""
+def test_largest_producer_id_has_an_entry() -> None:
+    """Any client may send this ID; a value that does not fit a word would fail every later holder of the lock."""
     name, largest = f"/odradek-test{secrets.token_hex(4)}-p", (1 << 63) - 1
     try:
         table = ProducerTable.create(name, 1)
@@ -125,8 +125,8 @@ def test_the_largest_producer_id_has_an_entry_like_any_other() -> None:
         region.unlink(name)
 
 
-def test_a_full_table_ends_each_search() -> None:
-    """Storage keeps room in it; were it not to, whoever holds the partition's lock must not search for ever."""
+def test_search_in_a_full_table_ends() -> None:
+    """Storage keeps free entries; without them, the holder of the partition's lock must not search for ever."""
     name = f"/odradek-test{secrets.token_hex(4)}-"
     try:
         table, other = ProducerTable.create(f"{name}p", 1), ProducerTable.create(f"{name}q", 1)

@@ -1,4 +1,4 @@
-"""Rows of the quota table: claimed once, taken again when idle, whoever dies meanwhile."""
+"""Rows of the quota table: claimed once, reused when idle, also if a process dies meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZE = 5
 
 @pytest.fixture
 def two(prefix: str, tmp_path: Path) -> Iterator[tuple[QuotaTable, QuotaTable]]:
-    """As in two processes: each has opened the lock file itself."""
+    """Two tables as in two processes: each opens the lock file itself."""
     quotas.create(prefix, 1, SIZE)
     yield QuotaTable(prefix, tmp_path), QuotaTable(prefix, tmp_path)
 
@@ -37,7 +37,7 @@ def test_a_quota_has_one_row(two: tuple[QuotaTable, QuotaTable]) -> None:
     assert two[1].claim(bob, _idle) not in (None, row)
 
 
-def test_an_idle_row_is_taken(two: tuple[QuotaTable, QuotaTable]) -> None:
+def test_idle_row_is_reused(two: tuple[QuotaTable, QuotaTable]) -> None:
     names = [digest_of(str(number)) for number in range(ROWS + 1)]
     for row, name in enumerate(names[:ROWS]):
         assert two[0].claim(name, _idle) == row
@@ -51,7 +51,7 @@ def test_an_idle_row_is_taken(two: tuple[QuotaTable, QuotaTable]) -> None:
     assert list(two[0].samples(4)) == [1, *[0] * (SIZE - 2), 7]
 
 
-def test_a_locked_row_is_left_alone(two: tuple[QuotaTable, QuotaTable]) -> None:
+def test_locked_row_is_not_claimed(two: tuple[QuotaTable, QuotaTable]) -> None:
     assert two[0].lock(0)
     assert not two[1].lock(0)
     assert two[1].claim(digest_of("a"), _idle) == 1
@@ -60,7 +60,7 @@ def test_a_locked_row_is_left_alone(two: tuple[QuotaTable, QuotaTable]) -> None:
 
 
 @pytest.mark.parametrize("stores", range(SIZE + 4))
-def test_who_takes_a_row_may_die(two: tuple[QuotaTable, QuotaTable], stores: int) -> None:
+def test_row_can_be_claimed_after_death_at_any_store(two: tuple[QuotaTable, QuotaTable], stores: int) -> None:
     former, taker = digest_of("former"), digest_of("taker")
     assert two[0].claim(former, _idle) == 0
     two[0].samples(0)[SIZE - 1] = 9
@@ -80,7 +80,7 @@ class Killed(BaseException):
 
 
 class Dying:
-    """Words of a process that is killed after so many stores."""
+    """Words of a process that is killed after `stores` stores."""
 
     def __init__(self, words: memoryview, stores: int) -> None:
         self.words = words
@@ -96,6 +96,6 @@ class Dying:
         self.words[at] = value
 
 
-def test_names_are_told_apart() -> None:
+def test_digests_of_different_names_differ() -> None:
     names = [("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""), ("", "abc"), ("\ud800",)]
     assert len({digest_of(*one) for one in names}) == len(names)

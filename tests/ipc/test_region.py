@@ -1,4 +1,4 @@
-"""Regions: made whole or not at all, refused when they are of another kind."""
+"""Regions are created whole or not at all; `attach` refuses another kind."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def test_attach_sees_what_was_written(prefix: str) -> None:
     assert (found.words[3], found.incarnation, len(found.buf)) == (99, 5, 64)
 
 
-def test_missing_region_says_so(prefix: str) -> None:
+def test_attach_to_a_missing_region_fails(prefix: str) -> None:
     with pytest.raises(RegionError, match="is the broker running"):
         Region.attach(prefix + "none", "test")
 
 
-def test_another_kind_is_refused(prefix: str) -> None:
+def test_region_of_another_kind_is_refused(prefix: str) -> None:
     Region.create(prefix + "a", 64, "test", 5)
     with pytest.raises(RegionError, match="another version"):
         Region.attach(prefix + "a", "other")
@@ -45,8 +45,8 @@ def test_too_large_for_dev_shm_is_an_error_not_a_signal(prefix: str) -> None:
     assert not os.path.exists("/dev/shm" + prefix + "huge")
 
 
-def test_what_cannot_fit_takes_no_memory(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is taken piece by piece: nothing else would stop before all there is was taken."""
+def test_region_larger_than_dev_shm_takes_no_memory(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is allocated piece by piece: without this check, the loop would first take all of it."""
     taken: list[tuple[int, ...]] = []
     monkeypatch.setattr(os, "posix_fallocate", lambda *arguments: taken.append(arguments))
     with pytest.raises(SharedMemoryFull, match="no room for"):
@@ -54,12 +54,12 @@ def test_what_cannot_fit_takes_no_memory(prefix: str, monkeypatch: pytest.Monkey
     assert not taken
 
 
-def test_it_is_private(prefix: str) -> None:
+def test_region_is_private(prefix: str) -> None:
     Region.create(prefix + "a", 64, "test", 5)
     assert os.stat("/dev/shm" + prefix + "a").st_mode & 0o777 == 0o600
 
 
-def test_unlink_all_takes_only_its_prefix(prefix: str) -> None:
+def test_unlink_all_removes_only_its_prefix(prefix: str) -> None:
     Region.create(prefix + "a", 64, "test", 5)
     Region.create(prefix + "b", 64, "test", 5)
     assert region.unlink_all(prefix + "a") == [prefix + "a"]

@@ -1,4 +1,4 @@
-"""What a leader remembers of its followers when it leads again."""
+"""The follower progress that a leader keeps when it becomes leader again."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..cluster.simulation.memory import MemoryTable
 
 
 class Partition:
-    """A slot with a log in which no epoch is to be noted."""
+    """A slot with a log whose latest epoch needs no new entry."""
 
     def __init__(self) -> None:
         self.slot = MemoryTable()[0]
         self.slot.publish(slots.SlotState(state=slots.LEADER, leader_epoch=3, latest_epoch=9, leo=10, led_since=3))
 
     def lead(self, epoch: int, isr: list[int]) -> dict[int, int]:
-        """Log ends of the followers, as they are known afterwards."""
+        """Become leader; return the known log end of each follower."""
         partition: Any = self
         leader_or_follower.become_leader(partition, self.slot.fields(), epoch, [2, 3], isr, 0)
         return {row.broker: row.leo for row in replicas.read(self.slot)}
@@ -30,7 +30,7 @@ class Partition:
         replicas.record_fetch(self.slot, self.slot.fields(), replicas.find(self.slot, broker), offset, 0, 10, 0)
 
 
-def test_in_a_new_epoch_who_is_out_of_sync_must_fetch_before_it_joins() -> None:
+def test_out_of_sync_follower_must_fetch_in_a_new_epoch_before_it_joins_the_isr() -> None:
     partition = Partition()
     partition.lead(3, [1, 2, 3])
     partition.fetched(2, 10)
@@ -38,14 +38,14 @@ def test_in_a_new_epoch_who_is_out_of_sync_must_fetch_before_it_joins() -> None:
     assert partition.lead(4, [1, 2]) == {2: 10, 3: replicas.UNKNOWN}
 
 
-def test_the_same_order_twice_changes_nothing() -> None:
+def test_repeated_leader_request_keeps_follower_offsets() -> None:
     partition = Partition()
     partition.lead(3, [1, 2])
     partition.fetched(3, 7)
     assert partition.lead(3, [1, 2]) == {2: replicas.UNKNOWN, 3: 7}
 
 
-def test_a_fetch_counts_only_for_who_leads_by_the_fields_that_come_with_the_lock() -> None:
+def test_only_a_leader_records_a_follower_fetch() -> None:
     partition = Partition()
     partition.lead(3, [1, 2])
     partition.slot.update(state=slots.FOLLOWER)
@@ -55,7 +55,7 @@ def test_a_fetch_counts_only_for_who_leads_by_the_fields_that_come_with_the_lock
 
 
 class Words:
-    """A slot's words, of whose writer nothing is left after so many of them."""
+    """Words of a slot whose writer dies after `left` stores."""
 
     def __init__(self, words: memoryview, left: int) -> None:
         self.words, self.left = words, left
@@ -76,10 +76,10 @@ class Words:
     (([2, 3], [1, 3]), ([4, 2], [1, 4, 2])),
     (([3, 4, 5, 6, 7, 8, 9, 2], [1, 2, 3]), ([2, 10, 3], [1, 2, 3])),
 ])  # fmt: skip
-def test_who_counts_before_or_after_is_waited_for_wherever_the_writer_dies(
+def test_high_watermark_waits_for_the_isr_wherever_the_writer_dies(
     before: tuple[list[int], list[int]], after: tuple[list[int], list[int]]
 ) -> None:
-    """2 is behind 3 by ten records: wherever rows are half written these are not committed, though 3 fetches on."""
+    """Broker 2 is ten records behind 3. Half-written rows do not commit these records, though 3 continues to fetch."""
     ends, survived = {2: 30, 3: 40}, False
     for step in range(200):
         slot = MemoryTable()[0]
@@ -101,4 +101,4 @@ def test_who_counts_before_or_after_is_waited_for_wherever_the_writer_dies(
         if survived:
             assert {one.broker for one in replicas.read(slot)} == set(after[0])
             return
-    pytest.fail("no process reached the end")
+    pytest.fail("the writer died at every step")

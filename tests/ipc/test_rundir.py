@@ -1,4 +1,4 @@
-"""The run directory: private, and not in a place where others could exchange it."""
+"""The run directory is private, and not in a place where other users could replace it."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from odradek.ipc import rundir
 from odradek.ipc.rundir import RunDirError
 
 
-def test_it_is_made_private(tmp_path: Path) -> None:
+def test_run_dir_is_private(tmp_path: Path) -> None:
     made = rundir.make_run_dir(tmp_path / "base" / "run")
     assert made.stat().st_mode & 0o777 == 0o700
     made.chmod(0o755)
     assert rundir.make_run_dir(made).stat().st_mode & 0o777 == 0o700
 
 
-def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
+def test_symlink_as_run_dir_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunDirError):
         rundir.make_run_dir(tmp_path / "run")
 
 
-def test_a_path_that_no_socket_fits_below_is_refused(tmp_path: Path) -> None:
-    """It is made of two-byte characters: bytes count."""
+def test_path_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
+    """The limit counts bytes, and the path has two-byte characters."""
     with pytest.raises(RunDirError, match=r"odradek\.run\.dir"):
         rundir.make_run_dir(Path("/tmp") / ("ü" * 40))
     with pytest.raises(RunDirError, match=r"exists: change odradek\.run\.dir"):
         rundir.make_run_dir(Path("/dev/null/run"))
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
-def test_a_parent_of_someone_else_is_refused(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can change a directory's owner")
+def test_parent_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     os.chown(tmp_path / "base", 12345, -1)
     with pytest.raises(RunDirError):

@@ -1,4 +1,4 @@
-"""Partition slots: publishing is all or nothing, also when the writer is killed in the middle of it."""
+"""Partition slots: a publish is atomic, even if the writer is killed in the middle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_published_state_is_read_back(any_machine: str, shared: Shared) -> Non
     assert shared.slots[2].state() == SlotState(*[0] * len(FIELDS))
 
 
-def test_another_mapping_sees_it(shared: Shared) -> None:
+def test_another_mapping_sees_a_published_state(shared: Shared) -> None:
     shared.slots[5].publish(SlotState(leo=42))
     assert Shared.attach(shared.prefix).slots[5].state().leo == 42
 
@@ -38,7 +38,7 @@ def test_names_and_numbers_of_fields_agree() -> None:
 
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=len(FIELDS), max_size=len(FIELDS)))
 @settings(max_examples=50)
-def test_any_64_bit_values(values: list[int]) -> None:
+def test_any_64_bit_values_are_read_back(values: list[int]) -> None:
     region = Region("", mmap.mmap(-1, Region.at + slots.CHUNK * slots.STRIDE * 8))
     slot = slots.Slot(1023, region)
     slot.publish(values)
@@ -91,7 +91,7 @@ def test_sweeps_never_see_half_a_publish(any_machine: str, shared: Shared) -> No
         os.waitpid(pid, 0)
 
 
-def test_waiters_are_told_once(any_machine: str, shared: Shared) -> None:
+def test_waiters_are_returned_once(any_machine: str, shared: Shared) -> None:
     slot = shared.slots[1]
     assert not slot.waiters()
     slot.wait(COORDINATOR)
@@ -100,7 +100,7 @@ def test_waiters_are_told_once(any_machine: str, shared: Shared) -> None:
     assert not slot.waiters()
 
 
-def test_contention_is_noted_until_somebody_gets_the_lock(shared: Shared) -> None:
+def test_contention_is_recorded_until_the_lock_is_taken(shared: Shared) -> None:
     slot = shared.slots[9]
     slot.mark_contended(1000)
     slot.mark_contended(2000)
@@ -109,7 +109,7 @@ def test_contention_is_noted_until_somebody_gets_the_lock(shared: Shared) -> Non
     assert shared.slots.contended() == []
 
 
-def test_sweeps_over_all_slots(shared: Shared) -> None:
+def test_sweeps_find_slots_by_state_and_read_columns(shared: Shared) -> None:
     shared.slots[4].publish(SlotState(state=slots.RECOVERING, leo=4))
     shared.slots[6].publish(SlotState(state=slots.LEADER, leo=6))
     assert shared.slots.numbers(slots.RECOVERING) == [4]
@@ -118,7 +118,7 @@ def test_sweeps_over_all_slots(shared: Shared) -> None:
     assert (column[4], column[5], column[6]) == (4, 0, 6)
 
 
-def test_the_table_grows_while_others_are_attached(shared: Shared) -> None:
+def test_table_grows_while_other_processes_are_attached(shared: Shared) -> None:
     other = Shared.attach(shared.prefix)
     shared.slots.create(slots.CHUNK + 1)
     shared.slots[slots.CHUNK].publish(SlotState(leo=11))
@@ -126,7 +126,7 @@ def test_the_table_grows_while_others_are_attached(shared: Shared) -> None:
     assert other.slots.capacity == 2 * slots.CHUNK
 
 
-def test_one_field_is_changed_where_it_stands(shared: Shared) -> None:
+def test_unpublished_field_changes_in_place(shared: Shared) -> None:
     slot = shared.slots[4]
     for number in (1, 2):
         slot.publish(SlotState(leo=number, pstate_leo=0))

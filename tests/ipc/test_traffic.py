@@ -1,4 +1,4 @@
-"""What processes have moved of late, added up, and forgotten by being written over."""
+"""Bytes that processes moved recently: summed over roles, and overwritten when they are old."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.ipc.traffic import ROW, SAMPLES, WORDS, Traffic
 
 FIRST = 5
 WORKERS = range(roles.FIRST_WORKER, roles.ROLES)
-EVERYBODY = range(roles.ROLES)
+ALL_ROLES = range(roles.ROLES)
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def words() -> memoryview:
     return memoryview(array("q", [0]) * (FIRST + WORDS))
 
 
-def test_what_workers_have_sent_is_added_up(words: memoryview) -> None:
+def test_bytes_of_all_workers_are_summed(words: memoryview) -> None:
     traffic = Traffic(words, FIRST)
     for role, size in ((WORKERS[0], 5), (WORKERS[-1], 7), (WORKERS[0], 30), (roles.REPLICATOR, 1000)):
         traffic.add(role, 100, size)
@@ -28,16 +28,16 @@ def test_what_workers_have_sent_is_added_up(words: memoryview) -> None:
     assert traffic.total(range(roles.REPLICATOR, roles.REPLICATOR + 1), 100) == 1000
 
 
-def test_an_old_sample_makes_room_for_a_new_one(words: memoryview) -> None:
+def test_new_sample_overwrites_an_old_one(words: memoryview) -> None:
     traffic = Traffic(words, FIRST)
     traffic.add(0, 3, 10)
     traffic.add(1, 3, 10)
     traffic.add(0, 3 + SAMPLES, 4)
-    assert (traffic.total(EVERYBODY, 3), traffic.total(EVERYBODY, 3 + SAMPLES)) == (10, 4)
+    assert (traffic.total(ALL_ROLES, 3), traffic.total(ALL_ROLES, 3 + SAMPLES)) == (10, 4)
 
 
-def test_a_row_is_its_own(words: memoryview) -> None:
-    """The first words and those behind the last row belong to others."""
+def test_row_writes_only_its_own_words(words: memoryview) -> None:
+    """The words before the first row and after the last one belong to other tables."""
     traffic = Traffic(words, FIRST)
     for number in range(SAMPLES):
         traffic.add(roles.ROLES - 1, number, 1)

@@ -1,4 +1,4 @@
-"""The bench runs: real clients, a real broker, no figure from a load that went wrong."""
+"""The bench with real clients and a real broker; a failed load gives no figure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.live, pytest.mark.needs("librdkafka-dev")]
 
 
 class Seen:
-    """As much of a running broker as a load wants."""
+    """The part of a running broker that a load uses."""
 
     name, key, speaks = "somebody", "odradek", "kafka"
 
@@ -56,8 +56,8 @@ def seen(broker: Broker) -> Measured:
     return cast(Measured, Seen(int(broker.bootstrap.rpartition(":")[2])))
 
 
-def test_bench_keeps_what_it_measured(tmp_path: Path) -> None:
-    """Two invocations, one report."""
+def test_two_runs_of_the_bench_write_one_report(tmp_path: Path) -> None:
+    """The second run measures other rows and keeps those of the first."""
     words = ["--quick", "--brokers", "odradek", "--folder", str(tmp_path), "--out", str(tmp_path / "kept"), "--rows"]
     for rows in ("batch50,consume", "tail1"):
         command = [sys.executable, "-m", "odradek.loadtest.bench", *words, rows]
@@ -76,7 +76,7 @@ def test_bench_keeps_what_it_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "key", ["one-20", "five-idem", "five-idem-raw", "one-20-raw", "full-lz4", "latency", "tail100"]
 )
-def test_each_client_does_its_load(measured: Measured, key: str) -> None:
+def test_each_client_runs_its_load(measured: Measured, key: str) -> None:
     cost = once(row(key), measured, 0.002)
     assert cost and cost.messages >= 500 and cost.seconds > 0
 
@@ -109,7 +109,7 @@ def test_a_lost_message_gives_no_figure(measured: Measured) -> None:
 
 
 @pytest.mark.smoke
-def test_topics_are_made_counted_and_dropped(fresh_broker: Callable[..., Broker]) -> None:
+def test_topics_are_created_counted_and_deleted(fresh_broker: Callable[..., Broker]) -> None:
     broker = seen(fresh_broker())
     wire.create(broker.port, "here")
     assert wire.metadata(broker.port) == (1, 0)
@@ -120,7 +120,7 @@ def test_topics_are_made_counted_and_dropped(fresh_broker: Callable[..., Broker]
         wire.end(broker.port, "here")
 
 
-def test_dropped_pages_are_still_data(tmp_path: Path) -> None:
+def test_dropping_the_page_cache_keeps_the_data(tmp_path: Path) -> None:
     log = tmp_path / "topic-0" / "0.log"
     log.parent.mkdir()
     log.write_bytes(b"x" * 100_000)

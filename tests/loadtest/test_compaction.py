@@ -1,4 +1,4 @@
-"""The compaction bench: a little of it, with Odradek alone."""
+"""The compaction bench at a small scale, with Odradek alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.protocol.records import batch_v2, convert
 
 
 @pytest.mark.parametrize("size", [100, 1000])
-def test_segments_are_what_a_producer_writes(tmp_path: Path, size: int) -> None:
+def test_generated_segments_have_the_batches_of_a_producer(tmp_path: Path, size: int) -> None:
     end = fill(tmp_path / "log", size, 2000, 50)
     paths = sorted((tmp_path / "log").iterdir())
     assert int(paths[-1].stem) == end >= 2000
@@ -32,7 +32,7 @@ def test_segments_are_what_a_producer_writes(tmp_path: Path, size: int) -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize("key", list(compaction.LOADS))
-def test_a_log_is_compacted(tmp_path: Path, key: str) -> None:
+def test_compaction_leaves_the_expected_share_of_the_log(tmp_path: Path, key: str) -> None:
     entry = compaction.measure(key, tmp_path, 1, 0.0005, [Odradek])
     (found,) = entry.data["Odradek"]
     load = compaction.LOADS[key]

@@ -1,4 +1,4 @@
-"""What an authorizer and quotas cost, and a client beside others: measured with real brokers, and reported."""
+"""The costs of an authorizer, of quotas and of neighbouring clients: measured with real brokers, and reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cost(cpu_us: float = 10, p99: float = 0) -> dict[str, float]:
     return Cost(1000, 200, 1, cpu_us / 1000, 0, p99=p99).as_dict()
 
 
-def test_the_section_on_guards() -> None:
+def test_report_has_a_section_on_guards() -> None:
     data = {name: [cost(cpu)] for name, cpu in zip(guard_rows.NAMES, (10, 10, 10.1, 12), strict=True)}
     results = Results({"guard-one": Entry(data, 1)})
     text = guards_section(results)
@@ -31,7 +31,7 @@ def test_the_section_on_guards() -> None:
     assert guards_section(Results()) == ""
 
 
-def test_the_section_on_neighbours() -> None:
+def test_report_has_a_section_on_neighbours() -> None:
     data = {name: [cost(p99=p99)] for name, p99 in zip(neighbours.NEIGHBOURS, (200, 380, 250, 201), strict=True)}
     results = Results({neighbours.KEY: Entry(data, 1)})
     text = neighbours_section(results)
@@ -41,7 +41,7 @@ def test_the_section_on_neighbours() -> None:
 
 
 @pytest.mark.needs("librdkafka-dev")
-def test_the_bench_measures_them(tmp_path: Path) -> None:
+def test_bench_measures_guards_and_neighbours(tmp_path: Path) -> None:
     words = ["--quick", "--folder", str(tmp_path), "--out", str(tmp_path / "kept"), "--rows", "guard-one,neighbours"]
     subprocess.run([sys.executable, "-m", "odradek.loadtest.bench", *words], cwd=tmp_path, check=True, timeout=240)
     kept = json.loads((tmp_path / "kept" / "results.json").read_text())["entries"]

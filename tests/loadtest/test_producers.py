@@ -1,4 +1,4 @@
-"""The bench of producers' tables: a little of it."""
+"""The bench of producer tables at a small scale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.live
 
 
 @pytest.mark.parametrize("key", list(producers.LOADS))
-def test_a_table_is_measured(tmp_path: Path, key: str) -> None:
+def test_each_step_of_a_producer_table_is_measured(tmp_path: Path, key: str) -> None:
     entry = producers.measure(key, tmp_path, 2, 0.002)
     assert len(entry.data["Odradek"]) == 2
     for found in entry.data["Odradek"]:
@@ -26,7 +26,7 @@ def test_a_table_is_measured(tmp_path: Path, key: str) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_section() -> None:
+def test_report_has_a_section_on_producer_tables() -> None:
     one = {f"{step}_{what}_ms": 1000.0 for step in producers.STEPS for what in ("cpu", "held", "longest")}
     results = Results({"producers-1m": Entry({"Odradek": [one]}, 1)})
     text = producers_section(results)

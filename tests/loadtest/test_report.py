@@ -1,4 +1,4 @@
-"""The report's arithmetic, on figures made up here."""
+"""The report's arithmetic, on synthetic figures."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ def test_no_ratio_without_kafka() -> None:
     ("ours", "lacks"),
     [
         (cost(60_000, 2), []),
-        (cost(49_000, 2), ["msg/s"]),  # four times Kafka's, and less than the founding paper has
+        (cost(49_000, 2), ["msg/s"]),  # four times Kafka's rate, but below the absolute target
         (cost(60_000, 2.1), ["CPU"]),
         (cost(39_000, 2.1), ["msg/s", "CPU"]),
     ],
 )
-def test_targets(ours: Cost, lacks: list[str]) -> None:
+def test_missed_targets_are_named(ours: Cost, lacks: list[str]) -> None:
     assert missed(results("batch1", [cost(10_000, 12)], [ours]), row("batch1")) == lacks
 
 
 @pytest.mark.live
-def test_where_the_rate_is_missed_the_client_is_told_of() -> None:
+def test_cores_of_the_client_are_reported_where_the_rate_is_missed() -> None:
     busy = replace(cost(20_000), client_cpu=0.05)  # of 50 ms
     assert "missed: batch1 1.00." in markdown(results("batch1", [cost(10_000)], [busy]))
     assert "Cores that the client" not in markdown(results("batch1", [cost(10_000, 12)], [cost(60_000, 2)]))
@@ -82,20 +82,20 @@ def test_where_the_rate_is_missed_the_client_is_told_of() -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize(("p99", "word"), [(70, "met"), (71, "MISSED: p99")])
-def test_latency_target(p99: float, word: str) -> None:
+def test_latency_is_judged(p99: float, word: str) -> None:
     made = results("tail1", [cost(p99=100)], [cost(cpu_us=5, p99=p99)])
     assert verdict(made, row("tail1")) == word
     assert summary(made).startswith("1 rows met" if word == "met" else "0 rows met, 1 missed: tail1 (p99)")
 
 
 @pytest.mark.live
-def test_large_messages_are_told_in_bytes() -> None:
+def test_large_messages_are_reported_in_bytes() -> None:
     made = results("full", [cost(size=1000)], [cost(rate=2000, size=1000)])
     assert "2 MB/s, 10.00 CPU s/GB" in table(made)
 
 
 @pytest.mark.live
-def test_report_is_put_together_from_several_runs(tmp_path: Path) -> None:
+def test_report_combines_several_runs(tmp_path: Path) -> None:
     made = results("one", [cost()], [cost()])
     made.entries["one"] = replace(made.entries["one"], date="2026-11-01 10:00", commit="abc")
     save(made, tmp_path / "results.json")
@@ -109,7 +109,7 @@ def test_report_is_put_together_from_several_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_nothing_measured_yet(tmp_path: Path) -> None:
+def test_report_without_results_is_written(tmp_path: Path) -> None:
     assert load(tmp_path / "none.json").entries == {}
     assert "| work |" in markdown(Results())
 
@@ -123,7 +123,7 @@ def starts(kafka: float, odradek: float, seconds: float) -> Results:
 
 
 @pytest.mark.live
-def test_starts_are_judged() -> None:
+def test_start_up_time_and_memory_are_judged() -> None:
     assert "MISSED" not in starts_section(starts(600, 100, 1.0))
     text = starts_section(starts(600, 150, 1.1))
     assert "Start-up ≤ 1 s: MISSED" in text
@@ -176,24 +176,24 @@ def test_curves_are_judged(key: str, curve: dict[str, Any], words: str) -> None:
     assert told(key, {KAFKA: curve}) == ""
 
 
-def test_growth_is_of_the_ends() -> None:
+def test_growth_compares_the_last_point_with_the_first() -> None:
     assert growth(points(10, 90, 15)) == 1.5
 
 
 @pytest.mark.live
-def test_picture(tmp_path: Path) -> None:
+def test_curves_are_drawn(tmp_path: Path) -> None:
     made = Results({"partitions": Entry({ODRADEK: {"all": points(1, 2, 3)}}, 1)})
     assert draw(made, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert not draw(Results(), tmp_path / "none.png")
 
 
-def test_scaling_keeps_a_load_a_load() -> None:
+def test_scaled_load_keeps_its_rate_and_lasts_a_second() -> None:
     call = Call("raw", "tail", {"messages": 10_000, "seconds": 5, "rate": 2000}).scaled(0.1)
     assert call.numbers == {"messages": 1000, "seconds": 1, "rate": 2000}
 
 
-def test_choosing_rows_and_brokers() -> None:
+def test_rows_and_brokers_are_chosen_by_name() -> None:
     assert chosen_keys("consume,batch1") == ["batch1", "consume"]
     assert chosen_keys("start,partitions") == ["start1", "start1000", "partitions"]
     assert chosen_keys("")[0] == "batch1"
@@ -203,18 +203,18 @@ def test_choosing_rows_and_brokers() -> None:
 
 
 @pytest.mark.live
-def test_what_goes_wrong_costs_its_row_only() -> None:
+def test_failed_row_keeps_its_former_figures() -> None:
     def fails() -> Entry:
         raise LoadError("lost a message")
 
     made = results("one", [cost()], [cost()])
     assert not attempt("one", fails, made)
     assert made.failed == ["one"]
-    assert "one" in made.entries  # the former figures stay
+    assert "one" in made.entries  # the former figures remain
     assert attempt("five", lambda: Entry({}, 1), made)
 
 
-def test_hottest_functions() -> None:
+def test_hottest_function_is_the_first() -> None:
     stacks = (
         "main (a.py:1);loop (a.py:9);recv (b.py:3) 5\nmain (a.py:1);loop (a.py:9) 2\nother (c.py:1);recv (b.py:3) 4\n"
     )
@@ -222,7 +222,7 @@ def test_hottest_functions() -> None:
 
 
 @pytest.mark.live
-def test_topics_to_parquet_beside_the_connector_on_kafka() -> None:
+def test_parquet_rates_are_compared_with_the_connector_on_kafka() -> None:
     rates = {"odradek, files, direct": 2e6, "odradek, wire, direct": 9e5, "kafka, on Apache Kafka": 1e6}
     data = {name: [{"rate": rate, "jvm_us": 1.5, "python_us": 0.5, "broker_us": 0.25}] for name, rate in rates.items()}
     told = parquet_section(Results({"parquet-200b": Entry(data, 1)}))
@@ -232,7 +232,7 @@ def test_topics_to_parquet_beside_the_connector_on_kafka() -> None:
 
 
 @pytest.mark.live
-def test_topics_to_parquet_without_kafka() -> None:
+def test_parquet_rates_without_kafka_are_not_judged() -> None:
     data = {"odradek, files, direct": [{"rate": 2e6, "jvm_us": 1.5, "python_us": 0.5, "broker_us": 0.25}]}
     told = parquet_section(Results({"parquet-5gb": Entry(data, 1, 0.5)}))
     assert told.startswith("## A topic to Parquet") and "2.5 million records of 1000 B" in told
@@ -260,7 +260,7 @@ def test_compaction_is_judged(speed: float, cpu: float, word: str) -> None:
     ("look-batch1", 1.12, "| +12% | ≤ +10% | MISSED |"),
     ("look-full-lz4", 1.24, "| 1 KB, full batches, lz4 | 1.00 µs | 1.24 µs | +24% | ≤ +25% | met |"),
 ])  # fmt: skip
-def test_the_look_at_records_is_judged(key: str, looked: float, words: str) -> None:
+def test_cost_of_checking_records_is_judged(key: str, looked: float, words: str) -> None:
     data = {"trusted": [{"cpu_us": 1.0}], "looked at": [{"cpu_us": looked}]}
     assert words in record_looks_section(Results({key: Entry(data, 1)}))
     assert record_looks_section(Results()) == ""

@@ -1,4 +1,4 @@
-"""Locust's users against a real broker: short runs of what `make locust` does, headless, distributed, with its page."""
+"""Short runs of `make locust` against a real broker: headless, distributed, and with the web page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECONDS = 120
 
 
 class Swarmed(NamedTuple):
-    """A broker after a swarm of two locust workers, and what they wrote."""
+    """A broker after a swarm of two locust workers, with their ledgers and output."""
 
     bootstrap: str
     ledgers: Path
@@ -65,7 +65,7 @@ def _run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_no_user_meets_an_error(swarmed: Swarmed) -> None:
+def test_no_user_has_an_error(swarmed: Swarmed) -> None:
     assert swarmed.status == 0, swarmed.output
     for row in [
         "ack, Producer",
@@ -78,7 +78,7 @@ def test_no_user_meets_an_error(swarmed: Swarmed) -> None:
         assert row in swarmed.output
 
 
-def test_every_worker_writes_its_ledger_and_all_of_it_is_kept(swarmed: Swarmed) -> None:
+def test_every_worker_writes_its_ledger_and_no_record_is_lost(swarmed: Swarmed) -> None:
     assert [len(np.fromfile(path, ledger.ACKED)) > 0 for path in ledger.files(swarmed.ledgers)] == [True, True]
     findings = verify(swarmed.bootstrap, swarmed.ledgers, TOPICS)
     assert findings.kept, findings.faults
@@ -87,14 +87,14 @@ def test_every_worker_writes_its_ledger_and_all_of_it_is_kept(swarmed: Swarmed) 
 
 
 def _acknowledged(output: str) -> int:
-    """What locust's master says was acknowledged in all: its workers' last reports are in it."""
+    """The acknowledged records that locust's master reports; the sum includes its workers' last reports."""
     found = re.search(r"^ +Aggregated +(\d+) ", output, re.MULTILINE)
     assert found, output
     return int(found[1])
 
 
-def test_an_acknowledged_record_that_is_not_read_is_missed(swarmed: Swarmed) -> None:
-    """The same ledger and the same broker, but one record is dropped on its way from the log."""
+def test_lost_acknowledged_record_is_reported(swarmed: Swarmed) -> None:
+    """The ledger and the broker are the same, but one record is dropped after the read."""
     rows = ledger.acked(swarmed.ledgers)
     mine = rows[(rows["topic"] == EVENTS.encode()) & (rows["partition"] == 0)]
     consumer = _consumer(swarmed.bootstrap)
@@ -110,8 +110,8 @@ def test_an_acknowledged_record_that_is_not_read_is_missed(swarmed: Swarmed) -> 
     assert f"holed: 1 acknowledged records are lost, at offsets {victim}" in holed.faults
 
 
-def test_an_acknowledgement_without_its_record_and_a_skip_are_missed(swarmed: Swarmed, tmp_path: Path) -> None:
-    """As if the broker had acknowledged one record more than it kept, and a group had left one out."""
+def test_unstored_record_and_skipped_offset_are_reported(swarmed: Swarmed, tmp_path: Path) -> None:
+    """As if the broker had acknowledged a record that it did not store, and a group had skipped one."""
     for path in ledger.files(swarmed.ledgers):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     book = ledger.Ledger(tmp_path)
@@ -126,8 +126,8 @@ def test_an_acknowledgement_without_its_record_and_a_skip_are_missed(swarmed: Sw
 
 
 @pytest.mark.long
-def test_users_while_every_kind_of_process_is_killed(tmp_path: Path) -> None:
-    """Clients retry, so no user meets an error; and what they were told is kept, group members included."""
+def test_no_record_is_lost_while_every_kind_of_process_is_killed(tmp_path: Path) -> None:
+    """Clients retry, so no user has an error; all acknowledged records stay, and groups skip none."""
     broker = Broker(tmp_path / "broker").start()
     try:
         plan = Plan(40, 40, 2, "steady", None, tmp_path / "report.html")
@@ -144,7 +144,7 @@ def test_users_while_every_kind_of_process_is_killed(tmp_path: Path) -> None:
         broker.close()
 
 
-def test_a_whole_run_with_a_shape(tmp_path: Path) -> None:
+def test_run_with_a_load_shape_writes_its_report(tmp_path: Path) -> None:
     report = tmp_path / "out" / "report.html"
     words = ["--users", "5", "--minutes", "0.2", "--shape", "spike", "--report", str(report), "--", "--partitions", "2"]
     done = _run([*SWARM, *words], tmp_path)
@@ -159,13 +159,13 @@ def test_a_whole_run_with_a_shape(tmp_path: Path) -> None:
 
 
 def _has_charts(text: str) -> None:
-    """Locust's script has our charts; when this fails, a new release of locust has another list of charts."""
+    """Locust's script has our charts. A failure means that a new release of locust has another list of charts."""
     for title in ["End-to-end latency, send to read (ms)", "Lag of a group (records)", "Produce ack latency"]:
         assert text.count(title) == 1
 
 
-def test_users_who_meet_errors_fail_the_run(tmp_path: Path) -> None:
-    """No client lets two megabytes through: every user fails, and nothing is acknowledged."""
+def test_errors_of_users_fail_the_run(tmp_path: Path) -> None:
+    """Clients refuse two megabytes: every user fails, and no record is acknowledged."""
     extra = ["--", "--value-size", "2000000", "Producer"]
     done = _run(
         [*SWARM, "--users", "2", "--minutes", "0.12", "--report", str(tmp_path / "report.html"), *extra], tmp_path
@@ -178,8 +178,8 @@ def test_users_who_meet_errors_fail_the_run(tmp_path: Path) -> None:
     subprocess.run(["rm", "-r", kept[1]], check=True)
 
 
-def test_the_web_page_and_ctrl_c(tmp_path: Path) -> None:
-    """People start from the page, see our charts fed, and Ctrl-C still leads to the comparison."""
+def test_ctrl_c_compares_the_records_of_a_run_started_from_the_page(tmp_path: Path) -> None:
+    """The web page starts the run, our charts have data, and Ctrl-C still leads to the comparison."""
     port, report = free_port(), tmp_path / "report.html"
     words = [*SWARM, "--users", "4", "--web", str(port), "--report", str(report)]
     with (tmp_path / "output").open("wb") as out:

@@ -1,4 +1,4 @@
-"""The comparison of acknowledged and read records can fail, each fault by itself; on arrays made up here."""
+"""The comparison of acknowledged and read records finds each kind of fault; on synthetic arrays."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ COUNT = 12
 
 
 def log(idempotent: bool = True) -> np.ndarray:
-    """A partition in which each of a few users has its records in order."""
+    """A partition in which each user's records are in order."""
     return np.array([(at, 1000 + at, at % USERS, at // USERS, idempotent) for at in range(COUNT)], READ)
 
 
 def acks(read: np.ndarray) -> np.ndarray:
-    """The ledger that fits it."""
+    """A ledger in which all of these records are acknowledged."""
     return np.array([(b"t", 0, row["offset"], row["digest"]) for row in read], ACKED)
 
 
 def findings(acked: np.ndarray, read: np.ndarray) -> Findings:
-    """What the comparison says of one partition."""
+    """The findings of the comparison on one partition."""
     found = Findings()
     compare.partition(found, "t-0", acked, read)
     return found
 
 
 def dense(read: np.ndarray) -> np.ndarray:
-    """The same with offsets that follow each other again."""
+    """The same records with consecutive offsets."""
     read["offset"] = np.arange(len(read))
     return read
 
 
-def test_all_is_well() -> None:
+def test_all_acknowledged_records_are_read() -> None:
     found = findings(acks(log())[::-1], log())
     assert found.kept
     assert "all 12 acknowledged records are there" in found.verdict
 
 
-def test_records_that_were_never_acknowledged_may_be_there() -> None:
+def test_unacknowledged_records_are_allowed() -> None:
     assert findings(acks(log())[:5], log()).kept
 
 
@@ -66,7 +66,7 @@ def test_an_acknowledged_record_that_was_not_read_is_lost(gone: int) -> None:
     assert f"t-0: 1 acknowledged records are lost, at offsets {gone}" in found.faults
 
 
-def test_an_empty_partition_has_lost_all() -> None:
+def test_empty_partition_has_lost_all_records() -> None:
     assert "t-0: 12 acknowledged records are lost, at offsets 0, 1, 2…" in findings(acks(log()), log()[:0]).faults
 
 
@@ -76,19 +76,19 @@ def test_another_value_at_the_offset_is_a_loss() -> None:
     assert "t-0: 1 acknowledged records are lost, at offsets 3" in findings(acks(log()), read).faults
 
 
-def test_two_records_acknowledged_at_one_offset() -> None:
+def test_two_records_acknowledged_at_one_offset_are_a_fault() -> None:
     acked = acks(log())
     acked["offset"][4] = 7
     assert len(findings(acked, log()).faults) == 1
 
 
-def test_a_doubled_record_of_an_idempotent_user() -> None:
+def test_duplicate_of_an_idempotent_user_is_a_fault() -> None:
     read = dense(np.append(log(), log()[2:3]))
     faults = findings(acks(log()), read).faults
     assert any("idempotent users are duplicated, at offsets 12" in fault for fault in faults)
 
 
-def test_a_doubled_record_of_a_plain_user_is_only_counted() -> None:
+def test_duplicate_of_a_plain_user_is_only_counted() -> None:
     read = dense(np.append(log(idempotent=False), log(idempotent=False)[2:3]))
     found = findings(acks(log()), read)
     assert found.kept
@@ -96,33 +96,33 @@ def test_a_doubled_record_of_a_plain_user_is_only_counted() -> None:
     assert "1 duplicated by producers that are not idempotent" in found.verdict
 
 
-def test_records_out_of_order() -> None:
+def test_records_out_of_order_are_a_fault() -> None:
     read = log()
-    read[[4, 7]] = read[[7, 4]]  # of the same user, neighbours
+    read[[4, 7]] = read[[7, 4]]  # consecutive records of one user
     faults = findings(acks(dense(read.copy())), dense(read)).faults
     assert faults == ["t-0: 1 records of idempotent users are out of order, at offsets 7"]
 
 
-def test_a_hole_in_the_offsets() -> None:
+def test_gap_in_the_offsets_is_a_fault() -> None:
     read = log()
     read["offset"][6:] += 1
     assert "t-0: 1 offsets do not follow the one before, at 7" in findings(acks(read), read).faults
 
 
 def _reading(*runs: tuple[int, int]) -> list[str]:
-    """What the comparison says of a group whose members read these offsets, in this order of noting."""
+    """The faults found in a group whose members noted these runs of offsets in this order."""
     found = Findings()
     compare.group(found, "g", "t-0", np.array([(b"g", b"t", 0, *run) for run in runs], RUN))
     return found.faults
 
 
 @pytest.mark.parametrize("runs", [[(0, 9)], [(10, 12), (0, 9)], [(0, 9), (5, 20)], [(0, 30), (3, 4), (31, 31)]])
-def test_a_group_may_hand_over_and_read_twice(runs: list[tuple[int, int]]) -> None:
+def test_group_may_read_records_twice(runs: list[tuple[int, int]]) -> None:
     assert _reading(*runs) == []
 
 
 @pytest.mark.parametrize(("runs", "hole"), [([(1, 9)], 0), ([(0, 9), (11, 20)], 10), ([(0, 30), (3, 4), (32, 40)], 31)])
-def test_a_group_that_skips_is_seen(runs: list[tuple[int, int]], hole: int) -> None:
+def test_gap_in_the_reads_of_a_group_is_a_fault(runs: list[tuple[int, int]], hole: int) -> None:
     assert _reading(*runs) == [f"t-0: 1 gaps in what g read, at offsets {hole}"]
 
 
@@ -135,7 +135,7 @@ def test_runs_end_where_partitions_move() -> None:
     assert [(run.first, run.last) for run in runs.ended] == [(4, 5), (8, 8), (20, 20)]
 
 
-def test_the_ledger_keeps_what_groups_read(tmp_path: Path) -> None:
+def test_ledger_keeps_the_reads_of_groups(tmp_path: Path) -> None:
     book = Ledger(tmp_path)
     book.read("g", [Run("t", 3, 0, 9), Run("t", 3, 10, 11)])
     book.flush()
@@ -163,7 +163,7 @@ def test_without_a_folder_there_is_no_ledger(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [IDEMPOTENT, PLAIN])
-def test_a_value_says_who_sent_it(kind: bytes) -> None:
+def test_value_names_its_sender(kind: bytes) -> None:
     value = record.make(kind, 0xAB << 23, 42, 200)
     stamp = record.parse(value)
     assert len(value) == 200
@@ -172,11 +172,11 @@ def test_a_value_says_who_sent_it(kind: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"", b"somebody else's", b"i x 1 2 ", b"i 1 x 2 "])
-def test_a_value_of_somebody_else(value: bytes | None) -> None:
+def test_value_of_another_sender_is_not_parsed(value: bytes | None) -> None:
     assert record.parse(value) is None
 
 
-def test_users_have_numbers_of_their_own() -> None:
+def test_users_have_unique_numbers() -> None:
     names, others = record.Names(), record.Names()
     numbers = [names.next() for _ in range(5)] + [others.next() for _ in range(5)]
     assert len(set(numbers)) == 10
@@ -184,7 +184,7 @@ def test_users_have_numbers_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CURVES))
-def test_shapes_reach_everybody_and_end(name: str) -> None:
+def test_shapes_reach_all_users_and_end(name: str) -> None:
     counts = [users(CURVES[name], 40, seconds, 100) or 0 for seconds in range(100)]
     assert max(counts) == 40
     assert min(counts) >= 1
@@ -201,7 +201,7 @@ def test_waves_of_a_soak_are_no_shorter_than_a_rebalance(run_time: int) -> None:
 
 
 @pytest.mark.live
-def test_nothing_here_loads_locust() -> None:
-    """It would patch the sockets and threads of the process that runs the tests."""
+def test_importing_the_swarm_does_not_load_locust() -> None:
+    """Locust would patch the sockets and threads of the process that runs the tests."""
     code = "import sys; import odradek.loadtest.swarm.run; sys.exit('locust' in sys.modules or 'gevent' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Locust's users against a secured broker: by one mechanism in a usual run, the others are long."""
+"""Locust's users against a secured broker: one mechanism always, the others in long tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from ..workers.authentication.secured_broker import SecuredBroker
 from ..workers.authentication.test_clients import WAYS
 
 USUAL = Way("SASL_SSL", "PLAIN")
-OTHERS = [way for way in WAYS if way != USUAL and way.mechanism != "OAUTHBEARER"]  # a file cannot have its tokens
+OTHERS = [
+    way for way in WAYS if way != USUAL and way.mechanism != "OAUTHBEARER"
+]  # a file of settings cannot hold its tokens
 SECONDS = 120
 
 
@@ -35,8 +37,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
 
 @pytest.mark.live
 @pytest.mark.parametrize("way", [USUAL, *(pytest.param(way, marks=pytest.mark.long) for way in OTHERS)], ids=str)
-def test_users(broker: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
-    """No user has an error, and nothing is lost."""
+def test_secured_users_have_no_error_and_lose_no_record(
+    broker: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Way
+) -> None:
+    """Every user also authenticates as its principal."""
     monkeypatch.setenv(VARIABLE, client_settings.librdkafka_file(broker, way))
     plan = Plan(6, 12, 1, "steady", None, tmp_path / "report.html", ("--partitions", "2"))
     since, ledgers = len(broker.log), tmp_path / "ledger"
@@ -49,7 +53,9 @@ def test_users(broker: SecuredBroker, tmp_path: Path, monkeypatch: pytest.Monkey
     assert found and all(line.endswith(f"{way.protocol}): authenticated as {way.principal}") for line in found)
 
 
-def test_settings_for_kafka_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_file_of_librdkafka_is_translated_for_kafka_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "client.conf"
     file.write_text("# a comment\nsecurity.protocol=sasl_ssl\nsasl.password = a=b\nlinger.ms=5\n")
     monkeypatch.setenv(VARIABLE, str(file))

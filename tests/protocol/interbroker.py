@@ -1,6 +1,6 @@
 """Frames of requests between brokers as Apache Kafka 3.9.1 writes them, kept in golden/interbroker.txt.
 
-`python -m tests.protocol.interbroker` writes that file anew (java/InterBrokerFrames.java tells what is in it).
+`python -m tests.protocol.interbroker` rewrites that file (java/InterBrokerFrames.java describes its content).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 
 
 def written_by_kafka() -> str:
-    """The file's text, asked of Kafka."""
+    """The text of the file, as Kafka's classes write it."""
     return java.run("3.9.1", str(SOURCE)).stdout.decode()
 
 
@@ -51,7 +51,7 @@ def _sample(name: str, version: str, kind: str, sample: str, frame: str, text: s
 
 
 def told(message: Any, version: int) -> dict[str, Any]:
-    """The fields of `message` as Kafka's JSON has them: tagged ones only when they are not what they are anyway."""
+    """The fields of `message` as in Kafka's JSON: tagged ones only when they differ from their defaults."""
     fields = [field for field in message._struct._fields if field.for_version_q(version)]
     values = [(field, getattr(message, field.name)) for field in fields]
     return {
@@ -70,7 +70,7 @@ def _told(field: Any, value: Any, version: int) -> Any:
 
 
 def made(message_class: Any, values: dict[str, Any]) -> Any:
-    """A message, or a struct of one, with the fields that Kafka's JSON tells."""
+    """A message, or a struct of one, with the fields of Kafka's JSON."""
     return message_class(**fields_of(message_class, values))
 
 

@@ -1,4 +1,4 @@
-"""A follower's requests as a leader reads them, and a leader's answers as a follower reads them."""
+"""The leader reads the follower's requests, and the follower reads the leader's responses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RESULTS = st.builds(
 
 
 @given(REQUESTS, INT32)
-def test_a_leader_reads_what_a_follower_asks(request: FetchRequest, correlation: int) -> None:
+def test_leader_reads_the_followers_fetch_request(request: FetchRequest, correlation: int) -> None:
     frame = memoryview(fetch_client.encode_fetch(request, correlation, b"broker-1"))
     assert wire.I32.unpack_from(frame)[0] == len(frame) - 4
     assert struct.unpack_from(">hhi", frame, 4) == (1, 13, correlation)
@@ -44,7 +44,7 @@ def test_a_leader_reads_what_a_follower_asks(request: FetchRequest, correlation:
 
 
 @given(st.lists(RESULTS, max_size=10), INT32, INT32, INT16)
-def test_a_follower_reads_what_a_leader_answers(
+def test_follower_reads_the_leaders_fetch_response(
     results: list[FetchResult], correlation: int, session: int, error: int
 ) -> None:
     frame = b"".join(bytes(piece) for piece in fetch.response(13, correlation, results, error, session))  # type: ignore[arg-type]  # bytes, no file slices
@@ -56,7 +56,7 @@ def test_a_follower_reads_what_a_leader_answers(
         assert part.diverging == result.diverging
 
 
-def test_a_diverging_epoch_that_is_unknown_is_none() -> None:
+def test_unknown_diverging_epoch_is_none() -> None:
     frame = b"".join(fetch.response(13, 5, [_result(b"abc")._replace(diverging=(-1, -1))]))  # type: ignore[arg-type]  # bytes, no file slices
     assert fetch_client.parse_fetch(memoryview(frame)[4:], 5).parts[0].diverging is None
 
@@ -68,8 +68,8 @@ def test_records_are_not_copied() -> None:
     assert bytes(part.records) == b"Xbc"
 
 
-def test_what_a_follower_does_not_need_is_passed_over() -> None:
-    """The leader now, and its snapshot: tags 1 and 2 of a part; tags of the answer and its topics."""
+def test_tagged_fields_of_a_fetch_response_are_skipped() -> None:
+    """A partition has tags 1 and 2, its current leader and its snapshot; the response and topics have tags, too."""
     tags = b"\x02" + b"\x01\x09" + struct.pack(">ii", 3, 4) + b"\x00" + b"\x02\x0d" + struct.pack(">qi", 5, 6) + b"\x00"
     body = (
         struct.pack(">i", 9) + b"\x00" + struct.pack(">ihi", 100, 0, 77) + b"\x02" + bytes(16) + b"\x02"
@@ -80,7 +80,7 @@ def test_what_a_follower_does_not_need_is_passed_over() -> None:
     assert answer.parts == [fetch_client.FetchedPartition(bytes(16), 1, 6, 2, 4, memoryview(b""), None)]
 
 
-def test_answers_that_are_none() -> None:
+def test_foreign_long_or_truncated_response_is_refused() -> None:
     frame = b"".join(fetch.response(13, 5, [_result(b"abc")], 0, 8))[4:]  # type: ignore[arg-type]  # bytes, no file slices
     with pytest.raises(wire.WireError, match="answer 5 is to another request"):
         fetch_client.parse_fetch(memoryview(frame), 6)
@@ -92,7 +92,7 @@ def test_answers_that_are_none() -> None:
 
 
 @given(st.binary(max_size=120))
-def test_garbage_is_a_wire_error_or_an_answer(body: bytes) -> None:
+def test_random_bytes_are_a_wire_error_or_a_response(body: bytes) -> None:
     frame = memoryview(wire.I32.pack(1) + body)
     for parse in (fetch_client.parse_fetch, fetch_client.parse_list_offsets):
         try:
@@ -102,7 +102,7 @@ def test_garbage_is_a_wire_error_or_an_answer(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("at", [LATEST, EARLIEST])
-def test_list_offsets_as_the_library_has_it(at: int) -> None:
+def test_library_reads_our_list_offsets_request(at: int) -> None:
     places = [ListOffsetsPartition(b"t", 0, 3), ListOffsetsPartition(b"u", 1, 4), ListOffsetsPartition(b"t", 2, 5)]
     frame = fetch_client.encode_list_offsets(7, at, places, 11, b"me")
     request = message_class("ListOffsetsRequest").decode(frame[4:], version=5, header=True, framed=False)
@@ -114,7 +114,7 @@ def test_list_offsets_as_the_library_has_it(at: int) -> None:
     assert asked == [("t", 0, 3, at), ("t", 2, 5, at), ("u", 1, 4, at)]
 
 
-def test_list_offsets_answer_of_the_library() -> None:
+def test_list_offsets_response_of_the_library_is_read() -> None:
     kind = message_class("ListOffsetsResponse")
     topic = kind.ListOffsetsTopicResponse
     part = topic.ListOffsetsPartitionResponse(

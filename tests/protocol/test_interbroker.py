@@ -1,4 +1,4 @@
-"""Requests between brokers, byte for byte as Apache Kafka's own classes write them, and what is not such a request."""
+"""Requests between brokers, byte for byte as Apache Kafka's classes write them, and malformed ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import interbroker as golden
 
 SAMPLES = golden.samples()
 OURS = [sample for sample in SAMPLES if sample.name not in ("ApiVersions", "WriteTxnMarkers")]
-# What we can write: not the tagged fields of a later version.
+# The messages that we can write: we have no tagged fields of a later version.
 WRITABLE = [sample for sample in SAMPLES if sample.sample != "later"]
 LAST = {"LeaderAndIsr": 7, "StopReplica": 4, "UpdateMetadata": 8, "ControlledShutdown": 3}
 ZERO_TO_LAST = [(name, version) for name, last in LAST.items() for version in range(last + 1)]
@@ -33,7 +33,7 @@ def only(samples: Iterable[golden.Sample], kind: str) -> pytest.MarkDecorator:
 
 
 def request_body(sample: golden.Sample) -> memoryview:
-    """What is behind the header of a golden request."""
+    """The body of a golden request, after the header."""
     at = 12
     if (sample.name, sample.version) != ("ControlledShutdown", 0):
         at += 2 + len(sample.client_id or "")
@@ -44,11 +44,11 @@ def request_body(sample: golden.Sample) -> memoryview:
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_golden_frames_are_kafkas() -> None:
+def test_golden_frames_equal_kafkas() -> None:
     assert golden.written_by_kafka() == golden.GOLDEN.read_text("utf-8")
 
 
-def test_golden_frames_of_every_version() -> None:
+def test_golden_frames_cover_every_version() -> None:
     for kind in ("Request", "Response"):
         for sample in ("unset", "empty", "bare", "full", "later"):
             found = {(each.name, each.version) for each in OURS if (each.kind, each.sample) == (kind, sample)}
@@ -86,7 +86,7 @@ def test_responses_are_read_as_kafka_does(sample: golden.Sample) -> None:
 
 
 @only(SAMPLES, "Request")
-def test_truncated_requests(sample: golden.Sample) -> None:
+def test_truncated_requests_are_refused(sample: golden.Sample) -> None:
     body, codec = request_body(sample), interbroker.Codec(sample.name)
     for size in range(len(body)):
         with pytest.raises(WireError):
@@ -94,7 +94,7 @@ def test_truncated_requests(sample: golden.Sample) -> None:
 
 
 @only(SAMPLES, "Response")
-def test_truncated_responses(sample: golden.Sample) -> None:
+def test_truncated_responses_are_refused(sample: golden.Sample) -> None:
     frame = memoryview(sample.frame)[4:]
     for size in range(len(frame)):
         with pytest.raises(WireError):
@@ -120,7 +120,7 @@ def value(field: Any, message_class: Any, version: int) -> st.SearchStrategy[Any
 @pytest.mark.parametrize(("name", "version"), ZERO_TO_LAST)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_round_trips(name: str, version: int, data: st.DataObject) -> None:
+def test_message_round_trip(name: str, version: int, data: st.DataObject) -> None:
     for kind in ("Request", "Response"):
         message_class = interbroker.message_class(name + kind)
         sent = data.draw(message(message_class, version))
@@ -157,7 +157,7 @@ def test_all_partitions_of_a_large_broker_fit() -> None:
 
 
 def test_all_partitions_of_a_cluster_fit_into_one_frame() -> None:
-    """Those of 150,000 partitions with three replicas, more than 2**20 elements, however large the cluster."""
+    """The frame has 150,000 partitions with three replicas, which are more than 2**20 elements."""
     request = interbroker.message_class("UpdateMetadataRequest")
     replicas = [1, 2, 3]
     partition = request.TopicState.PartitionState(isr=replicas, zk_version=0, replicas=replicas, offline_replicas=[])
@@ -167,7 +167,7 @@ def test_all_partitions_of_a_cluster_fit_into_one_frame() -> None:
     assert len(decoded.topic_states[0].partition_states) == 150_000
 
 
-def test_elements_without_bytes_to_match_are_not_made() -> None:
+def test_array_longer_than_its_bytes_is_refused() -> None:
     empty = bytes.fromhex("00 00000000 00000000 0000000000000000 00 01")  # LeaderAndIsr v7 up to its live leaders
     with pytest.raises(WireError, match="live_leaders of length 268435454"):
         interbroker.Codec("LeaderAndIsr").decode(7, memoryview(empty + bytes.fromhex("ffffff7f") + bytes(99)))
@@ -184,18 +184,18 @@ def test_unset_fields_have_kafkas_defaults(sample: golden.Sample) -> None:
         assert sample.frame.endswith(interbroker.Codec(sample.name).encode(sample.version, unset))
 
 
-def test_unset_fields_of_structs() -> None:
+def test_unset_fields_of_structs_have_kafkas_defaults() -> None:
     partition = interbroker.message_class("StopReplicaRequest").TopicState.PartitionState()
     assert (partition.partition_index, partition.leader_epoch, partition.delete_partition) == (0, -1, False)
     assert interbroker.message_class("LeaderAndIsrRequest").TopicState().topic_id is None
 
 
-def test_null_where_none_may_be() -> None:
+def test_null_in_a_field_that_is_not_nullable_is_refused() -> None:
     with pytest.raises(WireError, match="remaining_partitions is null"):
         interbroker.response("ControlledShutdown", 1, bytes(6) + b"\xff" * 4)
 
 
-def test_what_there_is_not_cannot_be_sent() -> None:
+def test_unknown_versions_fields_and_messages_are_errors() -> None:
     with pytest.raises(ValueError, match="StopReplica has no version 5"):
         interbroker.request("StopReplica", 5, 1, None)
     with pytest.raises(ValueError, match="no_such_field"):
@@ -206,14 +206,14 @@ def test_what_there_is_not_cannot_be_sent() -> None:
         notation.fields("a int32 3x")
 
 
-def test_versions_that_a_broker_does_not_know_are_told_in_version_0() -> None:
+def test_unsupported_api_versions_response_is_read_in_version_0() -> None:
     kind = interbroker.message_class("ApiVersionsResponse")
     body = bytes(kind(error_code=35, api_keys=[kind.ApiVersion(api_key=18, min_version=0, max_version=3)]).encode(0))
     correlation, told = interbroker.response("ApiVersions", 4, (7).to_bytes(4, "big") + body)
     assert (correlation, told.error_code, told.api_keys[0].max_version) == (7, 35, 3)
 
 
-def test_ids_are_uuids() -> None:
+def test_topic_ids_are_uuids_or_none() -> None:
     kind = interbroker.message_class("LeaderAndIsrRequest")
     topic_id = uuid.uuid4()
     body = kind(topic_states=[kind.TopicState(topic_id=topic_id), kind.TopicState()]).encode(version=7)

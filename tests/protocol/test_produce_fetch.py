@@ -36,7 +36,7 @@ def around(body: bytes) -> tuple[memoryview, int, int]:
 
 
 def topic_of(name: str, by_id: bool) -> tuple[bytes, dict[str, Any]]:
-    """What we take the topic for, and its field in the request."""
+    """The topic as our parser returns it, and its field in the request."""
     if by_id:
         topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, name)
         return topic_id.bytes, {"topic_id": topic_id}
@@ -44,7 +44,7 @@ def topic_of(name: str, by_id: bool) -> tuple[bytes, dict[str, Any]]:
 
 
 def decoded(response: Any, version: int, frame: bytes) -> Any:
-    """The response in a frame, which ends where it should."""
+    """The response in a frame; checks that it ends with the frame."""
     (size,) = struct.unpack_from(">i", frame)
     assert size == len(frame) - 4
     assert struct.unpack_from(">i", frame, 4) == (77,)
@@ -84,7 +84,7 @@ def produce_body(
 @pytest.mark.parametrize("version", PRODUCE)
 @given(acks=int16, timeout=int32, transaction=st.none() | names, topics=parts_to_write)
 @settings(max_examples=15)
-def test_produce_requests(
+def test_produce_requests_of_the_library_are_parsed(
     version: int, acks: int, timeout: int, transaction: str | None, topics: dict[str, list[tuple[int, bytes | None]]]
 ) -> None:
     buffer, start, end = around(produce_body(version, acks, timeout, transaction, topics))
@@ -103,7 +103,7 @@ def test_produce_requests(
 
 
 @pytest.mark.parametrize("version", PRODUCE)
-def test_the_prefix_of_a_produce_request_ends_before_its_records(version: int) -> None:
+def test_prefix_of_a_produce_request_ends_before_its_records(version: int) -> None:
     one, other = (produce_body(version, -1, 5, None, {"t": [(3, records)]}) for records in (b"abc", b"x" * 90))
     ends = [produce.parse(*around(body), version).prefix_end for body in (one, other)]
     assert ends[0] == ends[1]
@@ -112,7 +112,7 @@ def test_the_prefix_of_a_produce_request_ends_before_its_records(version: int) -
 
 
 @pytest.mark.parametrize("version", PRODUCE)
-def test_every_cut_of_a_produce_request_is_malformed(version: int) -> None:
+def test_truncated_produce_request_is_malformed(version: int) -> None:
     body = produce_body(version, -1, 5, None, {"t": [(3, b"abc"), (4, b"de")], "u": [(0, b"f")]})
     for end in range(len(body)):
         with pytest.raises(MALFORMED):
@@ -124,7 +124,7 @@ def test_every_cut_of_a_produce_request_is_malformed(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", PRODUCE)
-def test_an_array_of_a_produce_request_is_not_null(version: int) -> None:
+def test_null_array_of_a_produce_request_is_malformed(version: int) -> None:
     topics, flexible = produce_body(version, -1, 5, None, {}), version >= produce.FLEXIBLE
     null = topics[:-2] + b"\0\0" if flexible else topics[:-4] + b"\xff" * 4
     assert produce.parse(*around(topics), version).parts == []
@@ -141,7 +141,7 @@ results = st.builds(
 
 
 def told(version: int, part: Any) -> tuple[Any, ...]:
-    """What a decoded Produce answer says of a partition, as far as its version has it."""
+    """The fields of a partition in a decoded Produce response that its version has."""
     found = [part.index, part.error_code, part.base_offset]
     found += [part.log_append_time_ms] if version >= 2 else []
     found += [part.log_start_offset] if version >= 5 else []
@@ -165,7 +165,7 @@ def topic_said(topic: Any, by_id: bool) -> bytes:
 @pytest.mark.parametrize("version", PRODUCE)
 @given(topics=st.dictionaries(names, st.lists(results, min_size=1, max_size=3), max_size=3))
 @settings(max_examples=15)
-def test_produce_answers(version: int, topics: dict[str, list[PartResult]]) -> None:
+def test_library_reads_our_produce_responses(version: int, topics: dict[str, list[PartResult]]) -> None:
     by_id = version >= produce.TOPIC_IDS
     rows = [part._replace(topic=topic_of(name, by_id)[0]) for name, parts in topics.items() for part in parts]
     answer = decoded(ProduceResponse, version, produce.response(version, 77, rows))
@@ -180,7 +180,7 @@ def test_produce_answers(version: int, topics: dict[str, list[PartResult]]) -> N
 @pytest.mark.parametrize("version", PRODUCE)
 @given(name=names, partition=index, base=int64, time=int64, start=int64)
 @settings(max_examples=10)
-def test_the_short_way_answers_the_same(
+def test_reply_for_a_single_partition_equals_the_general_one(
     version: int, name: str, partition: int, base: int, time: int, start: int
 ) -> None:
     topic, _ = topic_of(name, version >= produce.TOPIC_IDS)
@@ -235,7 +235,7 @@ def fetch_body(version: int, topics: dict[str, list[Any]], forgotten: dict[str, 
     isolation=st.integers(0, 1), session=int32, epoch=int32, rack=names,
 )  # fmt: skip
 @settings(max_examples=15)
-def test_fetch_requests(
+def test_fetch_requests_of_the_library_are_parsed(
     version: int, topics: dict[str, list[Any]], forgotten: dict[str, list[int]], replica: int, wait: int, least: int,
     most: int, isolation: int, session: int, epoch: int, rack: str,
 ) -> None:  # fmt: skip
@@ -255,7 +255,7 @@ def test_fetch_requests(
         (
             topic_of(name, by_id)[0],
             n,
-            max(leader, -1) if version >= 9 else -1,  # FetchRequest.optionalEpoch: below 0 is none
+            max(leader, -1) if version >= 9 else -1,  # FetchRequest.optionalEpoch: a negative epoch is none
             offset,
             last if version >= 12 else -1,
             start if version >= 5 else -1,
@@ -270,7 +270,7 @@ def test_fetch_requests(
 
 
 @pytest.mark.parametrize("version", FETCH)
-def test_every_cut_of_a_fetch_request_is_malformed(version: int) -> None:
+def test_truncated_fetch_request_is_malformed(version: int) -> None:
     part = (3, 1, 2, 3, 4, 5)
     body = fetch_body(version, {"t": [part, part], "u": [part]}, {"v": [1, 2]}, max_wait_ms=1, min_bytes=1, rack_id="r")
     for end in range(len(body)):
@@ -280,10 +280,10 @@ def test_every_cut_of_a_fetch_request_is_malformed(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [version for version in FETCH if version >= fetch.FLEXIBLE])
-def test_a_cluster_id_is_a_string(version: int) -> None:
+def test_cluster_id_longer_than_a_string_is_malformed(version: int) -> None:
     """Apache Kafka 3.9.1 closes the connection for a longer string, though it does not use the value."""
     body = fetch_body(version, {}, {}, max_wait_ms=1, min_bytes=1, rack_id="")
-    assert body.endswith(b"\0"), "it has no tagged fields"
+    assert body.endswith(b"\0"), "the body has no tagged fields"
     for length, whole in ((3, True), (wire.LONGEST_STRING, True), (wire.LONGEST_STRING + 1, False)):
         text = wire.pack_string(b"c" * length, True)
         tagged = body[:-1] + b"\1\0" + wire.pack_uvarint(len(text)) + text
@@ -295,8 +295,8 @@ def test_a_cluster_id_is_a_string(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", FETCH)
-def test_an_array_of_a_fetch_request_is_not_null(version: int) -> None:
-    """Nor is the rack; as each is the last that the request has, its null is what no request begins with."""
+def test_null_array_or_rack_of_a_fetch_request_is_malformed(version: int) -> None:
+    """The arrays and the rack are the last fields, so the test replaces each at the end of the body."""
     body = fetch_body(version, {}, {}, max_wait_ms=1, min_bytes=1, rack_id="")
     assert fetch.parse(*around(body), version).parts == []
     size = 1 if version >= fetch.FLEXIBLE else 4
@@ -326,7 +326,9 @@ fetched = st.builds(
 @pytest.mark.parametrize("version", FETCH)
 @given(topics=st.dictionaries(names, st.lists(fetched, min_size=1, max_size=3), max_size=3), error=int16, session=int32)
 @settings(max_examples=15)
-def test_fetch_answers(version: int, topics: dict[str, list[FetchResult]], error: int, session: int) -> None:
+def test_library_reads_our_fetch_responses(
+    version: int, topics: dict[str, list[FetchResult]], error: int, session: int
+) -> None:
     by_id = version >= fetch.TOPIC_IDS
     rows = [part._replace(topic=topic_of(name, by_id)[0]) for name, parts in topics.items() for part in parts]
     pieces = fetch.response(version, 77, rows, error, session)
@@ -359,7 +361,7 @@ def test_fetch_answers(version: int, topics: dict[str, list[FetchResult]], error
 
 @given(st.binary(max_size=200), st.sampled_from(PRODUCE), st.sampled_from(FETCH))
 @settings(max_examples=150)
-def test_bytes_without_sense_are_malformed_or_read_within_their_frame(data: bytes, one: int, other: int) -> None:
+def test_random_bytes_are_malformed_or_read_within_their_frame(data: bytes, one: int, other: int) -> None:
     buffer, start, end = around(data)
     try:
         for part in produce.parse(buffer, start, end, one).parts:
@@ -373,11 +375,11 @@ def test_bytes_without_sense_are_malformed_or_read_within_their_frame(data: byte
 
 
 @given(st.integers(0, (1 << 35) - 1))
-def test_unsigned_varints(value: int) -> None:
+def test_unsigned_varint_round_trip(value: int) -> None:
     packed = wire.pack_uvarint(value)
     assert wire.uvarint(packed, 0) == (value, len(packed))
 
 
-def test_a_varint_without_end_is_malformed() -> None:
+def test_endless_varint_is_malformed() -> None:
     with pytest.raises(wire.WireError):
         wire.uvarint(b"\xff" * 10, 0)

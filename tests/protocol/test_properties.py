@@ -38,17 +38,17 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("text", "expected"), TABLE)
-def test_lines(text: str, expected: dict[str, str]) -> None:
+def test_lines_are_parsed_as_by_java(text: str, expected: dict[str, str]) -> None:
     assert parse(text) == expected
 
 
 @pytest.mark.parametrize("text", ["a=\\u12", "a=\\uzzzz", "\\u=1"])
-def test_bad_unicode_escape(text: str) -> None:
+def test_bad_unicode_escape_is_an_error(text: str) -> None:
     with pytest.raises(PropertiesError, match="four hexadecimal"):
         parse(text)
 
 
-def test_file_encodings(tmp_path: Path) -> None:
+def test_utf_8_and_latin_1_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_bytes("a=é".encode())
     assert load(path) == {"a": "é"}
@@ -82,7 +82,7 @@ _TEXT = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]), 
 
 
 @given(st.dictionaries(_TEXT, _TEXT, max_size=5))
-def test_what_java_stores_comes_back(properties: dict[str, str]) -> None:
+def test_properties_stored_as_by_java_are_parsed(properties: dict[str, str]) -> None:
     lines = [f"{_escape(key, True)}={_escape(value, False)}" for key, value in properties.items()]
     assert parse("#Fri Jan 01 00:00:00 UTC 2021\n" + "\n".join(lines)) == properties
 

@@ -1,4 +1,4 @@
-"""Strings in requests have the length that records and answers have room for, as in Kafka, whatever the encoding."""
+"""Strings in requests are at most as long as in Kafka, in either encoding; tagged fields are bounded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPACT = [
 
 
 class OfLength(OddValues):
-    """One element in each array, nothing null, all strings of one length, all numbers 1: a code that Kafka knows."""
+    """One element in each array, no nulls, strings of one length, all numbers 1, which is a valid code everywhere."""
 
     def __init__(self, length: int) -> None:
         super().__init__(random.Random(1), {}, 0.0)
@@ -46,7 +46,7 @@ class OfLength(OddValues):
 
 
 @pytest.mark.parametrize(("key", "version"), COMPACT)
-def test_a_compact_string_is_no_longer_than_another(key: int, version: int) -> None:
+def test_compact_string_is_no_longer_than_another(key: int, version: int) -> None:
     row = table.load_rows()[key]
     request = interbroker.message_class(row.name + "Request")
     longest, longer = OfLength(LONGEST_STRING), OfLength(LONGEST_STRING + 1)
@@ -57,16 +57,16 @@ def test_a_compact_string_is_no_longer_than_another(key: int, version: int) -> N
             row.decode(version, body)
 
 
-# -- Tagged fields count as elements do: each takes a microsecond, and a hundred megabytes have room for fifty million
+# -- Tagged fields count as elements: each takes a microsecond, and 100 MB have room for fifty million
 
 
 def tagged(count: int) -> bytes:
-    """A section of that many unknown tagged fields."""
+    """A section of `count` unknown tagged fields."""
     return pack_uvarint(count) + b"\x63\0" * count
 
 
 def metadata(topics: int, each: bytes, whole: bytes) -> memoryview:
-    """Metadata v12 of `topics` topics with tags each, and those of the whole."""
+    """Metadata v12 of `topics` topics with the tags `each`, and the tags `whole` of the request."""
     topic = bytes(16) + b"\2t" + each
     return memoryview(pack_uvarint(topics + 1) + topic * topics + b"\0\0" + whole)
 
@@ -76,7 +76,7 @@ def add_partitions(tags: bytes) -> memoryview:
     return memoryview(b"\2t" + bytes(8) + b"\0\0" + b"\1" + tags)
 
 
-def test_as_many_tagged_fields_as_elements() -> None:
+def test_tagged_fields_and_elements_are_bounded_together() -> None:
     row = table.load_rows()[3]
     assert row.decode(12, metadata(2, tagged(10), tagged(MOST_ELEMENTS - 22)))
     with pytest.raises(WireError, match="65537 elements and tagged fields"):
@@ -88,7 +88,7 @@ def test_as_many_tagged_fields_as_elements() -> None:
 
 
 @pytest.mark.parametrize("where", ["partition", "topic", "whole"])
-def test_tagged_fields_of_produce_and_fetch(where: str) -> None:
+def test_tagged_fields_of_produce_and_fetch_are_bounded(where: str) -> None:
     at = {name: tagged(MOST_ELEMENTS + 1) if name == where else b"\0" for name in ("partition", "topic", "whole")}
     rows = b"\2" + b"\2t" + b"\2"
     tail = at["partition"] + at["topic"]
@@ -100,7 +100,7 @@ def test_tagged_fields_of_produce_and_fetch(where: str) -> None:
         fetch.parse(memoryview(body), 0, len(body), 12)
 
 
-def test_tagged_fields_of_many_partitions_count_together() -> None:
+def test_tagged_fields_of_many_partitions_are_bounded_together() -> None:
     part = bytes(4) + b"\0" + tagged(300)
     body = b"\0" + bytes(6) + b"\2" + b"\2t" + pack_uvarint(301) + part * 300 + b"\0\0"
     with pytest.raises(WireError, match="more than 65536"):
@@ -111,7 +111,7 @@ def test_tagged_fields_of_many_partitions_count_together() -> None:
         fetch.parse(memoryview(body), 0, len(body), 12)
 
 
-def test_tagged_fields_of_a_header() -> None:
+def test_tagged_fields_of_a_header_are_bounded() -> None:
     section = memoryview(tagged(MOST_ELEMENTS + 1))
     with pytest.raises(WireError, match="more than 65536"):
         skip_header_tags(section, 0, len(section))

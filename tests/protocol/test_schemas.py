@@ -1,7 +1,7 @@
-"""kafka-python's schemas against Apache Kafka's, every API and version that both have, byte for byte.
+"""kafka-python's schemas compared with Apache Kafka's, every API and version that both have, byte for byte.
 
-Its JSON files say `validVersions` from Kafka 4.0's baseline on, yet still hold the fields of the removed versions,
-so it serves clients of version 0 too. Here is where we would see it if a release of it dropped them.
+Its JSON files have `validVersions` from Kafka 4.0's baseline on, but also the fields of the removed versions,
+so it serves clients of version 0. This test fails if a release of kafka-python drops these fields.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.protocol.library import message_class
 from tests.harness import java
 
 JAVA = Path(__file__).with_name("java")
-# Kafka's Schema objects leave out the byte that tells a null struct (KIP-893); see the golden bytes below.
+# Kafka's Schema objects omit the byte that marks a null struct (KIP-893); see the golden bytes below.
 BY_HAND = {"DescribeTopicPartitionsRequest", "DescribeTopicPartitionsResponse"}
 # Written by the generated classes of kafka-clients 3.9.1, version 0: cursor null and set.
 GOLDEN = [
@@ -38,7 +38,7 @@ def again(name: str, version: int, data: bytes) -> bytes:
     """`data` decoded and encoded by the library, whether the schema is its own or ours."""
     message = _decoded(message_class(name), version, data)
     if hasattr(type(message), "_header"):
-        message._header = None  # a decoded message has none set, and encode() looks
+        message._header = None  # a decoded message has no header set, and encode() reads it
     return bytes(message.encode(version=version))
 
 
@@ -59,7 +59,7 @@ def known(name: str, version: int) -> bool:
 
 @pytest.mark.live
 @pytest.mark.parametrize("release", [pytest.param(r, marks=pytest.mark.needs(f"java-{r}")) for r in ("3.9.1", "4.1.0")])
-def test_every_version_of_every_api(release: str) -> None:
+def test_every_version_of_every_api_equals_kafkas(release: str) -> None:
     lines = java.run(release, str(JAVA / "SchemaSamples.java")).stdout.decode().splitlines()
     samples = [line.split(" ") for line in lines]
     tried = [(name, int(version), bytes.fromhex(data)) for name, version, data in samples if known(name, int(version))]
@@ -73,12 +73,12 @@ def test_every_version_of_every_api(release: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "data"), GOLDEN)
-def test_nullable_structs(name: str, data: str) -> None:
+def test_nullable_structs_equal_kafkas_bytes(name: str, data: str) -> None:
     assert again(name, 0, bytes.fromhex(data)).hex() == data
 
 
-def test_fields_of_removed_versions() -> None:
-    """ListOffsets v0 asks for a number of offsets and gets a list (0.8)."""
+def test_fields_of_removed_versions_are_kept() -> None:
+    """ListOffsets v0 has a maximum number of offsets, and its response a list (0.8)."""
     request = "ffffffff00000001000174000000010000000300000000000000050000000a"
     decoded = message_class("ListOffsetsRequest").decode(bytes.fromhex(request), version=0)
     assert decoded.topics[0].partitions[0].max_num_offsets == 10

@@ -1,4 +1,4 @@
-"""Requests decoded and responses encoded in steps: the same as in one go, and no step is much of a large one."""
+"""Requests decoded and responses encoded in steps: equal to those of one call, and each step is short."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ ROWS = [
     if row.handle is not None
 ]
 
-OURS = ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "ApiVersions")  # in one go
+OURS = ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "ApiVersions")  # in one call
 
 
 class Many(OddValues):
-    """So many elements in each array of the first kind, one in those within."""
+    """`count` elements in each array at `depth`, one in the others."""
 
     def __init__(self, count: int, depth: int) -> None:
         super().__init__(random.Random(1), {}, 0.0)
@@ -63,7 +63,7 @@ def efforts(work: Generator[None, None, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize(("name", "version"), ROWS)
-def test_a_request_is_the_same(name: str, version: int) -> None:
+def test_request_decoded_in_steps_is_the_same(name: str, version: int) -> None:
     kind = interbroker.message_class(name + "Request")
     for seed in range(5):
         body = memoryview(valid_body(kind, version, OddValues(random.Random(seed), {}, spice=0.05)))
@@ -74,11 +74,11 @@ def test_a_request_is_the_same(name: str, version: int) -> None:
                 taken(requests.decoding(kind, version, body))
             assert str(caught.value) == str(error)
             continue
-        assert repr(taken(requests.decoding(kind, version, body))[1]) == repr(whole)  # a NaN is equal to none
+        assert repr(taken(requests.decoding(kind, version, body))[1]) == repr(whole)  # a NaN is not equal to itself
 
 
 @pytest.mark.parametrize(("name", "version"), [(name, version) for name, version in ROWS if name not in OURS])
-def test_a_response_is_the_same(name: str, version: int) -> None:
+def test_response_encoded_in_steps_is_the_same(name: str, version: int) -> None:
     kind = interbroker.message_class(name + "Response")
     for seed in range(5):
         made = _decoded(kind, version, OddValues(random.Random(seed), {}, spice=0.02))
@@ -91,14 +91,14 @@ def _decoded(kind: Any, version: int, values: OddValues) -> Any:
     if is_ours(kind):
         return strict.decode(kind, version, memoryview(body))
     made = kind.decode(body, version=version)
-    made._header = None  # the encoder asks for it
+    made._header = None  # the encoder reads it
     return made
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_no_step_is_much(depth: int) -> None:
-    """Whichever of the nested arrays is the long one: topics, their partitions, or those of a partition's replicas."""
+def test_no_step_is_a_large_part_of_a_message(depth: int) -> None:
+    """The long array is that of topics, of their partitions, or of the replicas of a partition."""
     kind = interbroker.message_class("AlterPartitionReassignmentsRequest")
     body = memoryview(valid_body(kind, 1, Many(20_000, depth)))
     steps = efforts(requests.decoding(kind, 1, body))
@@ -109,8 +109,8 @@ def test_no_step_is_much(depth: int) -> None:
     assert max(steps) * 20 < sum(steps)
 
 
-def test_two_at_once() -> None:
-    """Each has a buffer of its own."""
+def test_two_responses_are_encoded_at_once() -> None:
+    """Each response has its own buffer."""
     kind = interbroker.message_class("ListGroupsResponse")
     made = [_decoded(kind, 5, Many(count, 0)) for count in (5_000, 7_000)]
     works = [responses.encoding(one, 5) for one in made]
@@ -126,8 +126,8 @@ def test_two_at_once() -> None:
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in ROWS}))
-def test_no_large_answer_stays(name: str) -> None:
-    """A StopReplica of 124 KB with a long name of 30,000 partitions left the controller process 128 MiB larger."""
+def test_buffer_of_a_large_response_is_freed(name: str) -> None:
+    """A StopReplica of 124 KB for 30,000 partitions of a long name once left the controller process 128 MiB larger."""
     from kafka.protocol.schemas.fields.codecs import EncodeBufferPool
 
     row = next(row for row in table.load_rows().values() if row.name == name)

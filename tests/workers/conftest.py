@@ -24,13 +24,13 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture
 def client(bench: Bench) -> Client:
-    """One connection to it."""
+    """A connection to the worker."""
     return bench.connect()
 
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """`later(seconds)` advances the clock of followers' progress, which stands still otherwise."""
+    """`later(seconds)` advances the clock of followers' progress, which does not move by itself."""
     now = [time.monotonic()]
     clock = SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=time.monotonic_ns)
     monkeypatch.setattr(follower_progress, "time", clock)

@@ -1,4 +1,4 @@
-"""A worker in the test's own process: shared memory and directories of its own, clients over socket pairs."""
+"""A worker in the test's process, with its own shared memory and directories; clients use socket pairs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Client:
         self._correlation = 0
 
     def send(self, data: bytes) -> None:
-        """Send all of `data`, reading and the worker running where it does not fit."""
+        """Send all of `data`; while the socket is full, read and let the worker run."""
         view = memoryview(data)
         while view:
             try:
@@ -66,7 +66,7 @@ class Client:
         return bytes(request.encode(header=True, framed=True))
 
     def read(self) -> None:
-        """Take in what there is."""
+        """Read the bytes that have arrived."""
         try:
             while data := self.sock.recv(1 << 20):
                 self._bytes += data
@@ -77,7 +77,7 @@ class Client:
             self.closed = True
 
     def frames(self) -> list[bytes]:
-        """The whole answers so far, without their sizes."""
+        """The complete answers so far, without their sizes."""
         self.read()
         found = []
         while len(self._bytes) >= 4 and len(self._bytes) >= 4 + (size := struct.unpack_from(">i", self._bytes)[0]):
@@ -97,7 +97,7 @@ class Client:
         raise AssertionError(f"{len(found)} answers of {count}")
 
     def call(self, request: Any) -> Any:
-        """Ask and decode the answer."""
+        """Send the request and decode the answer."""
         self.send(self.frame(request))
         (answer,) = self.answers()
         return decode_response(request, answer)
@@ -113,10 +113,10 @@ class Client:
 
 
 class Bench:
-    """The worker, and what its controller and other processes would do."""
+    """The worker, and the parts of its controller and of other processes."""
 
     def __init__(self, root: Path, prefix: str, originals: dict[str, str] | None = None, **config: Any) -> None:
-        """`originals`: settings as text, for each security protocol a listener of that name."""
+        """`originals`: settings as text; each security protocol gets a listener of its name."""
         self.root = root
         self._run = root / "run"
         self._run.mkdir(mode=0o700)
@@ -150,7 +150,7 @@ class Bench:
     # -- the controller's part
 
     def topic(self, name: str, partitions: int = 1, **config: str) -> None:
-        """Make a topic, or make it anew under the same name (its old slots are gone)."""
+        """Create a topic, or recreate it under the same name (its old slots are gone)."""
         self.delete(name)
         rows = [self._slot(name, index) for index in range(partitions)]
         settings = {key.replace("_", "."): value for key, value in config.items()}
@@ -214,7 +214,7 @@ class Bench:
     # -- the worker's part
 
     def connect(self, host: str = "h", listener: str = "PLAINTEXT") -> Client:
-        """A new client; who comes from `h` may be a broker."""
+        """A new client; one at host `h` may be a broker."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self.worker.accept(theirs, listener, host, len(self._clients))
@@ -234,7 +234,7 @@ class Bench:
 
     @contextmanager
     def held(self, name: str, index: int = 0) -> Iterator[None]:
-        """Another process has the partition's lock."""
+        """Hold the partition's lock as another process does."""
         byte = self.slot(name, index).number
         assert self.locks.try_lock(byte)
         try:
@@ -243,12 +243,12 @@ class Bench:
             self.locks.unlock(byte)
 
     def close(self) -> None:
-        """End all of it."""
+        """Stop the worker, close the clients and remove the shared memory."""
         self.worker.finish()
         for client in self._clients:
             client.sock.close()
         region.unlink_all(self.shared.prefix)
-        vars(self).clear()  # pytest keeps the last test's arguments for a while: not the worker's descriptors with them
+        vars(self).clear()  # pytest keeps the last test's arguments for a while; they must not keep descriptors
 
 
 @contextmanager

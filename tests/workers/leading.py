@@ -1,4 +1,4 @@
-"""What the controller process does to a partition's slot in a cluster, and followers that fetch by hand."""
+"""The controller process's changes to a partition's slot in a cluster, and followers that fetch on request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lead(
     bench: Bench, followers: Sequence[int], isr: Sequence[int], *, epoch: int = 0, again: bool = False,
     min_isr: int = 1, topic: str = "t", index: int = 0,
 ) -> Any:  # fmt: skip
-    """Broker 0 leads a partition in `epoch`, with the followers `isr` in sync; `again`: it led before. The slot."""
+    """Make broker 0 leader in `epoch`, with the followers `isr` in sync; `again`: it led before. Returns the slot."""
     slot = bench.slot(topic, index)
     replicas.set_followers(slot, followers, isr, now_ms(), followers if again else ())
     state = slot.state()
@@ -33,7 +33,7 @@ def lead(
 
 
 def publish(bench: Bench, topic: str = "t", index: int = 0, /, **changes: int) -> None:
-    """Change the slot's fields and ring who waits, as `Partition.release` does."""
+    """Change the slot's fields and ring the waiting roles, as `Partition.release` does."""
     slot = bench.slot(topic, index)
     slot.update(**changes)
     for role in slot.waiters():
@@ -41,7 +41,7 @@ def publish(bench: Bench, topic: str = "t", index: int = 0, /, **changes: int) -
 
 
 def shrink(bench: Bench, leaving: int, topic: str = "t", index: int = 0) -> None:
-    """`leaving` is in the ISR no longer."""
+    """Remove `leaving` from the ISR."""
     slot = bench.slot(topic, index)
     replicas.set_isr_status(slot, {leaving: replicas.OUT})
     state = slot.state()
@@ -78,7 +78,7 @@ def request(
 
 
 class Follower:
-    """Broker `broker`, which fetches outside of any session."""
+    """Broker `broker`, which fetches without a fetch session."""
 
     def __init__(self, bench: Bench, broker: int) -> None:
         self._bench = bench

@@ -1,4 +1,4 @@
-"""On the paths of Produce and Fetch the ACLs are asked once, and again only when the metadata changes."""
+"""Produce and Fetch check the ACLs once, and again only when the metadata changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MANY = 1000
 
 
 def acls(count: int, *operations: Operation) -> SecurityMetadata:
-    """ACLs of this topic for everyone, among `count` of others."""
+    """ACLs of topic `t` for every client, among ACLs of `count` other topics."""
     mine = frozenset(AccessControlEntry("User:ANONYMOUS", "*", one, Permission.ALLOW) for one in operations)
     others = frozenset([AccessControlEntry("User:alice", "*", Operation.READ, Permission.ALLOW)])
     found = {ResourcePattern(ResourceType.TOPIC, "t"): mine} if mine else {}
@@ -65,12 +65,12 @@ def fetch(client: Client, offset: int = 0) -> int:
     return found
 
 
-def test_a_repeated_request_asks_nothing(closed: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_request_does_not_check_the_acls(closed: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     client = closed.connect()
     assert (produce(client), produce(client), fetch(client)) == (NONE, NONE, NONE)
 
     def asked(*_: Any) -> None:
-        raise AssertionError("the ACLs are asked again")
+        raise AssertionError("the ACLs are checked again")
 
     with monkeypatch.context() as patched:
         patched.setattr(Authorization, "of", asked)
@@ -78,7 +78,7 @@ def test_a_repeated_request_asks_nothing(closed: Bench, monkeypatch: pytest.Monk
         assert [fetch(client, offset) for offset in range(3)] == [NONE] * 3
 
 
-def test_a_change_of_the_acls_ends_what_is_remembered(closed: Bench) -> None:
+def test_changed_acls_apply_to_repeated_requests(closed: Bench) -> None:
     clients = [closed.connect() for _ in range(3)]
     for security, allowed in (
         (acls(MANY, Operation.READ), (TOPIC_AUTHORIZATION_FAILED, NONE)),
@@ -90,8 +90,8 @@ def test_a_change_of_the_acls_ends_what_is_remembered(closed: Bench) -> None:
         assert {(produce(client), fetch(client)) for client in clients} == {allowed}
 
 
-def test_clients_at_different_hosts_share_no_target(closed: Bench) -> None:
-    """Though their requests begin with the same bytes."""
+def test_clients_at_different_hosts_share_no_cached_decision(closed: Bench) -> None:
+    """Their requests begin with the same bytes."""
     text = acl_nodes.encode_acls(
         frozenset([AccessControlEntry("User:ANONYMOUS", "10.0.0.1", Operation.ALL, Permission.ALLOW)])
     ).decode()

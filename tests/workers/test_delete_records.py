@@ -1,4 +1,4 @@
-"""DeleteRecords waits for the followers that are there."""
+"""DeleteRecords waits for the live followers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKERS = [{"id": number, "rack": None, "endpoints": {"PLAINTEXT": ["h", 1]}} fo
 
 @pytest.fixture
 def led(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Three records; brokers 1, 2 and 3 follow, of which 3 is not alive and 2 not in sync."""
+    """Three records; brokers 1, 2 and 3 follow: 2 is out of sync, 3 is not alive."""
     monkeypatch.setattr(inprocess, "BROKERS", BROKERS)
     bench._publish()
     client.send(b"".join(produce(client, [b"v"]) for _ in range(3)))
@@ -36,7 +36,7 @@ def led(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 class Deletion:
-    """A request that may take its time."""
+    """A DeleteRecords request that may wait."""
 
     def __init__(self, bench: Bench, offset: int, timeout_ms: int = 60_000) -> None:
         from kafka.protocol.admin import DeleteRecordsRequest as Request
@@ -61,13 +61,13 @@ class Deletion:
         return self._client.gone()
 
 
-def test_alone_it_is_done_at_once(bench: Bench, client: Client) -> None:
+def test_deletion_without_followers_is_answered_at_once(bench: Bench, client: Client) -> None:
     client.send(produce(client, [b"v"]))
     client.answers(1)
     assert Deletion(bench, 1).outcome() == (0, 1)
 
 
-def test_it_is_done_when_all_that_are_there_have_done_it(led: Bench) -> None:
+def test_deletion_is_answered_when_all_live_followers_have_deleted(led: Bench) -> None:
     deletion = Deletion(led, 2)
     assert (deletion.outcome(), led.slot("t").state().log_start) == (None, 2)
     Follower(led, 1).fetch(3, log_start=2)
@@ -79,13 +79,13 @@ def test_it_is_done_when_all_that_are_there_have_done_it(led: Bench) -> None:
     assert len(led.worker.purgatory) == 0
 
 
-def test_time_is_up(led: Bench) -> None:
+def test_deletion_times_out(led: Bench) -> None:
     Follower(led, 1).fetch(3, log_start=1)
     assert Deletion(led, -1, 50).outcome(wait=True) == (errors.REQUEST_TIMED_OUT, 0)
     assert led.slot("t").state().log_start == 3
 
 
-def test_leadership_is_lost(led: Bench) -> None:
+def test_deletion_fails_when_leadership_is_lost(led: Bench) -> None:
     deletion = Deletion(led, 2)
     publish(led, state=slots.FOLLOWER, led_since=-1)
     led.turn(3)
@@ -93,8 +93,8 @@ def test_leadership_is_lost(led: Bench) -> None:
 
 
 @pytest.mark.parametrize("state", [slots.FOLLOWER, slots.OFFLINE])
-def test_leadership_is_lost_before_the_lock_is_had(led: Bench, state: int) -> None:
-    """The role that was looked at without it is not the role any more."""
+def test_deletion_fails_when_leadership_is_lost_before_the_lock(led: Bench, state: int) -> None:
+    """The role was read without the lock, and has changed since."""
     partition = led.worker.partition_of(b"t", 0, False)
     assert partition is not None
     publish(led, state=state, led_since=-1)
@@ -103,7 +103,7 @@ def test_leadership_is_lost_before_the_lock_is_had(led: Bench, state: int) -> No
     assert led.slot("t").state().log_start == 0
 
 
-def test_a_broker_goes(led: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletion_does_not_wait_for_a_follower_that_dies(led: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     deletion = Deletion(led, 2)
     Follower(led, 1).fetch(3, log_start=2)
     monkeypatch.setattr(inprocess, "BROKERS", BROKERS[:2])
@@ -112,8 +112,10 @@ def test_a_broker_goes(led: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert deletion.outcome() == (0, 2)
 
 
-def test_a_fault_while_followers_are_waited_for(led: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection would wait for good."""
+def test_exception_while_waiting_for_followers_closes_the_connection(
+    led: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the client would wait for ever."""
     deletion = Deletion(led, 2)
     with monkeypatch.context() as patch:
         patch.setattr(k21_delete_records, "low_watermark", lambda *_: 1 // 0)
@@ -122,7 +124,7 @@ def test_a_fault_while_followers_are_waited_for(led: Bench, monkeypatch: pytest.
     assert deletion.is_gone()
 
 
-def test_a_disk_that_fails_is_an_error_and_a_line(
+def test_disk_error_is_answered_and_logged(
     led: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failing(*_: Any) -> None:

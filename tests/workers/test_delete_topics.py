@@ -1,4 +1,4 @@
-"""DeleteTopics: once it is answered, nothing of the request is kept, however long it would have waited."""
+"""DeleteTopics: an answered request leaves nothing in memory, however long its timeout is."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Context:
 
 
 class _Controller:
-    """A controller whose deletions end when the test says so, and whose clock is the test's."""
+    """A controller whose deletions and clock the test controls."""
 
     config = {"delete.topic.enable": True}
     snapshot = Snapshot(raw_snapshot(1, "x", 0, [], TOPICS, {}))
@@ -82,7 +82,7 @@ def _ask(controller: _Controller, name: str, answers: list[Any]) -> weakref.ref[
     return weakref.ref(context)
 
 
-def test_nothing_is_kept_of_a_request_that_is_answered(controller: _Controller) -> None:
+def test_answered_request_is_freed(controller: _Controller) -> None:
     answers: list[Any] = []
     refused, served = _ask(controller, "unknown", answers), _ask(controller, "t", answers)
     assert served() is not None
@@ -93,8 +93,10 @@ def test_nothing_is_kept_of_a_request_that_is_answered(controller: _Controller) 
 
 
 @pytest.mark.parametrize(("topics", "error"), [({}, UNKNOWN_TOPIC_OR_PARTITION), (OTHER, UNKNOWN_TOPIC_ID)])
-def test_a_topic_that_another_request_deletes_first(controller: _Controller, topics: Any, error: int) -> None:
-    """Between two steps of this one, which must not delete what has been made of that name since."""
+def test_topic_deleted_by_another_request_meanwhile_is_an_error(
+    controller: _Controller, topics: Any, error: int
+) -> None:
+    """The deletion is between two steps of this request, which must not delete a recreated topic of the same name."""
     answers: list[Any] = []
     request = SimpleNamespace(topics=[SimpleNamespace(name=None, topic_id=UUID(TOPICS["t"]["id"]))], timeout_ms=0)
     context: Any = _Context(answers)
@@ -107,7 +109,7 @@ def test_a_topic_that_another_request_deletes_first(controller: _Controller, top
     assert (answers, controller.deletions) == ([[("t", error)]], [])
 
 
-def test_answered_once_where_time_is_over_first(controller: _Controller) -> None:
+def test_deletion_that_ends_after_the_timeout_is_answered_once(controller: _Controller) -> None:
     answers: list[Any] = []
     served = _ask(controller, "t", answers)
     late = controller.deletions[0]

@@ -1,4 +1,4 @@
-"""What a broker says of partitions that others lead, or of which it has no replica; and of the brokers of a cluster."""
+"""Answers of a broker on partitions that it does not lead or has no replica of, and on the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _producers(client: Client, index: int) -> int:
     ("index", "error"),
     [(0, errors.NOT_LEADER_OR_FOLLOWER), (1, errors.NOT_LEADER_OR_FOLLOWER), (2, errors.UNKNOWN_TOPIC_OR_PARTITION)],
 )
-def test_not_led_here(cluster: Bench, client: Client, index: int, error: int) -> None:
+def test_partition_led_by_another_broker_is_refused(cluster: Bench, client: Client, index: int, error: int) -> None:
     for version in (0, 7, 13):
         assert _produce(client, cluster, index, version) == error
     assert _fetch(client, cluster, index, 4) == _fetch(client, cluster, index, 10) == error
@@ -93,7 +93,7 @@ def test_not_led_here(cluster: Bench, client: Client, index: int, error: int) ->
     assert _producers(client, index) == error
 
 
-def test_an_unknown_id_is_no_partition_of_somebody_else(cluster: Bench, client: Client) -> None:
+def test_unknown_topic_id_is_not_a_partition_of_another_broker(cluster: Bench, client: Client) -> None:
     unknown = uuid.UUID(int=5)
     asked = calls.fetch_request(unknown, 0, version=13, wait_ms=0)
     assert client.call(asked).responses[0].partitions[0].error_code == errors.UNKNOWN_TOPIC_ID
@@ -104,21 +104,23 @@ def test_an_unknown_id_is_no_partition_of_somebody_else(cluster: Bench, client: 
 # -- ListOffsets
 
 
-def test_followers_are_told_the_log_end(cluster: Bench, client: Client) -> None:
+def test_list_offsets_of_a_follower_returns_the_log_end(cluster: Bench, client: Client) -> None:
     lead(cluster, [OTHER], [OTHER], topic="far", index=1)
     publish(cluster, "far", 1, leo=9, hw=4)
     assert _list_offsets(client, 1).offset == 4
     assert _list_offsets(client, 1, replica=OTHER).offset == 9
 
 
-def test_a_follower_answers_only_who_debugs(cluster: Bench, client: Client) -> None:
+def test_follower_answers_list_offsets_only_for_the_debugging_replica(cluster: Bench, client: Client) -> None:
     publish(cluster, "far", 1, leo=9, hw=4)
     assert _list_offsets(client, 1, replica=OTHER).error_code == errors.NOT_LEADER_OR_FOLLOWER
     assert _list_offsets(client, 1, replica=-2).offset == 9
 
 
 @pytest.mark.parametrize(("version", "error"), [(5, errors.OFFSET_NOT_AVAILABLE), (4, errors.LEADER_NOT_AVAILABLE)])
-def test_a_new_leader_does_not_know_what_is_committed(cluster: Bench, client: Client, version: int, error: int) -> None:
+def test_new_leader_has_no_latest_offset_below_its_epoch_start(
+    cluster: Bench, client: Client, version: int, error: int
+) -> None:
     lead(cluster, [OTHER], [OTHER], epoch=4, topic="far", index=1)
     publish(cluster, "far", 1, leo=9, hw=4, epoch_start=6)
     assert _list_offsets(client, 1, version=version).error_code == error
@@ -142,8 +144,8 @@ def _metadata(client: Client, version: int) -> Any:
 
 
 @pytest.mark.parametrize("version", [0, 1, 5, 8])
-def test_a_replica_is_not_there(cluster: Bench, client: Client, version: int) -> None:
-    """Version 0 leaves it out and says so, others list it, 5 and later also as offline."""
+def test_metadata_of_a_partition_with_an_offline_replica(cluster: Bench, client: Client, version: int) -> None:
+    """Version 0 omits the replica and returns an error; later ones list it, and from version 5 on also as offline."""
     away, followed = _metadata(client, version)
     old = version == 0
     assert (away.error_code, away.leader_id) == (errors.REPLICA_NOT_AVAILABLE if old else 0, OTHER)
@@ -156,7 +158,7 @@ def test_a_replica_is_not_there(cluster: Bench, client: Client, version: int) ->
 
 @pytest.mark.parametrize("version", [0, 1, 8])
 @pytest.mark.parametrize("leader", [-1, GONE])
-def test_there_is_no_leader(cluster: Bench, client: Client, version: int, leader: int) -> None:
+def test_metadata_of_a_partition_without_a_leader(cluster: Bench, client: Client, version: int, leader: int) -> None:
     cluster._topics["far"]["partitions"][0][2] = leader
     cluster._publish()
     away, _ = _metadata(client, version)
@@ -165,7 +167,9 @@ def test_there_is_no_leader(cluster: Bench, client: Client, version: int, leader
 
 
 @pytest.mark.parametrize(("version", "error"), [(1, errors.LEADER_NOT_AVAILABLE), (6, 72)])
-def test_the_leader_has_no_such_listener(cluster: Bench, client: Client, version: int, error: int) -> None:
+def test_metadata_of_a_leader_without_the_clients_listener(
+    cluster: Bench, client: Client, version: int, error: int
+) -> None:
     inprocess.BROKERS[1]["endpoints"] = {"INTERNAL": ["o", 2]}
     cluster._publish()
     from kafka.protocol.metadata import MetadataRequest as Request

@@ -1,4 +1,4 @@
-"""Who asks no more keeps no former metadata alive: a snapshot of a large cluster is many megabytes."""
+"""Idle clients keep no former metadata alive: a snapshot of a large cluster has many megabytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _follow(bench: Bench, client: Client) -> None:
 
 
 @pytest.mark.parametrize("ask", [_produce, _fetch, _fetch_in_session, _follow])
-def test_a_connection_at_rest(bench: Bench, ask: Callable[[Bench, Client], None]) -> None:
+def test_idle_connection_keeps_no_former_snapshot(bench: Bench, ask: Callable[[Bench, Client], None]) -> None:
     bench.topic("t")
     bench.turn()
     client = bench.connect()

@@ -1,4 +1,4 @@
-"""Large requests to the controller: each step of their handlers is short, whatever they name."""
+"""Large requests to the controller: each step of their handlers is short."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPIC = "many"
 
 
 class Controller:
-    """As handlers see it: the metadata of a broker that is alone, and nothing that takes time."""
+    """The controller's interface for handlers: the metadata of a single broker; nothing takes time."""
 
     def __init__(self, folder: Path) -> None:
         self._tree = EmbeddedTree(folder / "tree.db")
@@ -184,7 +184,7 @@ def steps(controller: Controller, key: int, version: int, request: Any) -> tuple
         (51, 0, alter_users, lambda answer: [one.error_code for one in answer.results]),
     ],
 )
-def test_no_step_is_much(
+def test_no_step_is_a_large_part_of_a_request(
     controller: Controller, monkeypatch: pytest.MonkeyPatch, key: int, version: int, make: Any, errors: Any
 ) -> None:
     monkeypatch.setattr("odradek.workers.apis.k43_elect_leaders.MANY", 100)
@@ -197,7 +197,7 @@ def test_no_step_is_much(
         assert found[0] == expected.get(key, 0)
 
 
-def test_every_partition_is_elected_once(controller: Controller) -> None:
+def test_election_of_all_partitions_changes_nothing(controller: Controller) -> None:
     request = message_class("ElectLeadersRequest")(election_type=0, topic_partitions=None, timeout_ms=1000)
     _, answer = steps(controller, 43, 2, request)
     assert (answer.error_code, answer.replica_election_results) == (0, [])

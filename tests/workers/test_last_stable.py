@@ -1,4 +1,4 @@
-"""The last stable offset where retention or DeleteRecords went past an open transaction: it is the log start."""
+"""The last stable offset is the log start after retention or DeleteRecords went past an open transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READ_COMMITTED, LATEST = 1, -1
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(-1, 30))
-def test_it_is_between_log_start_and_high_watermark(start: int, more: int, unstable: int) -> None:
+def test_last_stable_offset_is_between_log_start_and_high_watermark(start: int, more: int, unstable: int) -> None:
     state = SlotState(log_start=start, hw=start + more, unstable=unstable)
     stable = slots.last_stable(state)
     assert start <= stable <= start + more
@@ -31,7 +31,7 @@ def test_it_is_between_log_start_and_high_watermark(start: int, more: int, unsta
 
 @pytest.fixture
 def open_below(bench: Bench, client: Client) -> Bench:
-    """Three records, of which the first is of a transaction that is open, and gone."""
+    """Three records; the first belongs to an open transaction, and is deleted."""
     client.send(b"".join(produce(client, [b"v"]) for _ in range(3)))
     client.answers(3)
     publish(bench, unstable=0)
@@ -42,7 +42,7 @@ def open_below(bench: Bench, client: Client) -> Bench:
     return bench
 
 
-def test_latest_is_no_offset_that_is_gone(open_below: Bench) -> None:
+def test_latest_offset_is_not_below_the_log_start(open_below: Bench) -> None:
     from kafka.protocol.consumer import ListOffsetsRequest as Request
 
     topic = Request.ListOffsetsTopic
@@ -56,7 +56,7 @@ def test_latest_is_no_offset_that_is_gone(open_below: Bench) -> None:
     assert (answer.error_code, answer.offset) == (0, 2)
 
 
-def test_a_fetch_says_no_less(open_below: Bench) -> None:
+def test_last_stable_offset_of_a_fetch_is_not_below_the_log_start(open_below: Bench) -> None:
     asked = calls.session_request([("t", [calls.part(0, 2)])], version=11, wait_ms=0)
     asked.isolation_level = READ_COMMITTED
     client = open_below.connect()

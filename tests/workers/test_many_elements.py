@@ -1,4 +1,4 @@
-"""Requests of thousands of elements to a worker: no turn of its loop is much of one, and others have theirs between."""
+"""Requests of thousands of elements to a worker: each turn of its loop is short, and others are served between."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def configs() -> Any:
 
 
 def several() -> Any:
-    """A Produce to many partitions, of which there is one."""
+    """A Produce to many partitions, of which one exists."""
     request = message_class("ProduceRequest")
     topic = request.TopicProduceData
     data = topic.PartitionProduceData
@@ -109,13 +109,13 @@ def turns(bench: Bench, client: Client, frame: bytes) -> list[int]:
     ],
     ids=lambda one: f"{one.name}-{one.API_VERSION}",
 )  # fmt: skip
-def test_no_turn_is_much_of_a_large_request(bench: Bench, client: Client, request_: Any) -> None:
+def test_no_turn_is_a_large_part_of_a_request(bench: Bench, client: Client, request_: Any) -> None:
     found = turns(bench, client, client.frame(request_))
     assert max(found) * 5 < sum(found)
 
 
-def test_nor_of_a_produce_to_many_partitions(bench: Bench, client: Client) -> None:
-    """Each record is stored or refused, and the requests behind it wait."""
+def test_no_turn_is_a_large_part_of_a_produce_to_many_partitions(bench: Bench, client: Client) -> None:
+    """Each record is stored or refused, and later requests wait."""
     asked = several()
     found = turns(bench, client, client.frame(asked))
     assert max(found) * 3 < sum(found)  # parsing it, and encoding the answer, are one step each
@@ -128,10 +128,10 @@ def test_nor_of_a_produce_to_many_partitions(bench: Bench, client: Client) -> No
 
 
 @pytest.mark.parametrize(("version", "timestamp"), [(0, 1 << 60), (7, 1 << 60), (7, -3)])
-def test_nor_of_a_time_in_a_log_of_many_segments(
+def test_no_turn_is_a_large_part_of_a_timestamp_query(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, version: int, timestamp: int
 ) -> None:
-    """A change of the log between two turns has the rest looked up in the files that there are then."""
+    """If the log changes between two turns, the query continues in the new files."""
     monkeypatch.setattr(timestamp_queries, "SEGMENTS", 2)
     bench.topic("t", segment_bytes="100")
     for at in range(60):
@@ -160,10 +160,10 @@ def test_nor_of_a_time_in_a_log_of_many_segments(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [3, 11])
-def test_a_fetch_of_many_partitions(
+def test_fetch_of_many_partitions_takes_several_turns(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    """Answered or delayed in a later turn, but not for a client that has disconnected meanwhile."""
+    """A later turn answers or delays it, but not for a client that has disconnected meanwhile."""
     monkeypatch.setattr(k01_fetch, "_MANY", 100)
     bench.topic("many", 90)
     parts = [calls.part(at, 0) for at in range(90)]
@@ -184,10 +184,10 @@ def test_a_fetch_of_many_partitions(
     assert len(bench.worker.purgatory) == 1
 
 
-def test_a_fault_in_a_later_turn_costs_the_connection(
+def test_exception_in_a_later_turn_closes_the_connection(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would wait for its answer for good."""
+    """Otherwise the client would wait for ever."""
     client.send(client.frame(list_offsets(7)))
     bench.turn(20)
     monkeypatch.setattr(k02_list_offsets, "_answer", lambda *_: 1 // 0)
@@ -197,7 +197,9 @@ def test_a_fault_in_a_later_turn_costs_the_connection(
     assert correlations(other.answers()) == [1]
 
 
-def test_a_fault_in_a_later_turn_of_a_produce(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_in_a_later_turn_of_a_produce_closes_the_connection(
+    bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client.send(client.frame(several()))
     bench.turn(20)
     monkeypatch.setattr(k00_produce._TakenParts, "_take", lambda *_: 1 // 0)
@@ -205,8 +207,8 @@ def test_a_fault_in_a_later_turn_of_a_produce(bench: Bench, client: Client, monk
 
 
 @pytest.mark.slow
-def test_clients_that_ask_the_same_share_the_work(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a change all clients ask for the metadata at once."""
+def test_equal_metadata_requests_share_the_work(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change, all clients request the metadata at once."""
     for name in NAMES[:300]:
         bench._topics[name] = {**bench._topics["t"], "id": secrets.token_hex(16), "partitions": []}
     bench._publish()
@@ -226,7 +228,7 @@ def test_clients_that_ask_the_same_share_the_work(bench: Bench, monkeypatch: pyt
 # -- Many requests at once
 
 
-def test_a_client_that_sends_many_requests_lets_others_go_between(bench: Bench, client: Client) -> None:
+def test_other_clients_are_served_between_many_requests_of_one(bench: Bench, client: Client) -> None:
     other = bench.connect()
     client.send(b"".join(raw(18, 0, at) for at in range(500)))
     other.send(raw(18, 0, 1))
@@ -237,9 +239,11 @@ def test_a_client_that_sends_many_requests_lets_others_go_between(bench: Bench, 
     assert correlations(early + client.answers(500 - len(early))) == list(range(500))
 
 
-@pytest.mark.parametrize("config", [{}, {"compression_type": "gzip"}], ids=["plain", "opened"])
-def test_so_does_one_whose_records_must_be_unpacked(bench: Bench, client: Client, config: dict[str, Any]) -> None:
-    """A few bytes may unpack to a megabyte: requests of records take as long as what is in them."""
+@pytest.mark.parametrize("config", [{}, {"compression_type": "gzip"}], ids=["kept", "recompressed"])
+def test_other_clients_are_served_between_compressed_batches_of_one(
+    bench: Bench, client: Client, config: dict[str, Any]
+) -> None:
+    """A few bytes may unpack to a megabyte, so a batch takes as long as its records."""
     bench.topic("packed", **config)
     other = bench.connect()
     records = batches.compressed([b"v"] * 10, "lz4")
@@ -255,13 +259,13 @@ def test_so_does_one_whose_records_must_be_unpacked(bench: Bench, client: Client
 
 
 @pytest.mark.slow
-def test_many_such_clients_do_not_add_up(bench: Bench) -> None:
+def test_many_requests_of_many_clients_keep_turns_short(bench: Bench) -> None:
     clients = [bench.connect() for _ in range(50)]
     for one in clients:
         one.send(b"".join(raw(18, 0, at) for at in range(100)))
     bench.turn(2)
     found = [effort.lines(bench.turn) for _ in range(5)]
-    assert max(found) < 1_000  # of some sixty a request
+    assert max(found) < 1_000  # each request takes about sixty
     for one in clients:
         assert correlations(one.answers(100)) == list(range(100))
 
@@ -281,10 +285,10 @@ def test_the_overhead_of_undecided_requests_is_bounded(bench: Bench, client: Cli
     assert correlations(client.answers(10)) == list(range(1, 11))
 
 
-def test_a_connection_that_cannot_be_watched_is_none(
+def test_connection_that_epoll_refuses_is_not_kept(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fs.epoll.max_user_watches, say: later it would be closed a second time, and end the worker."""
+    """fs.epoll.max_user_watches can cause it. A kept connection would be closed twice, which ends the worker."""
 
     class Full:
         def register(self, fd: int, events: int) -> None:

@@ -1,4 +1,4 @@
-"""Work that takes many turns of a worker, and others that have theirs."""
+"""Work that takes several turns of a worker, in turn with other work."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from odradek.workers.net import time_slices
 from .inprocess import Bench
 
 
-def test_many_requests_that_take_turns_do_not_add_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a turn of the worker there is time for some of them; the others are the first in the next one."""
+def test_one_turn_runs_as_much_repeated_work_as_its_time_allows(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn has time for some of the work; the rest comes first in the next turn."""
     now, done = [0.0], list[str]()
 
     def work(name: str, turns: int) -> Callable[[], bool]:

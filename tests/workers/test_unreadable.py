@@ -1,4 +1,4 @@
-"""A partition that cannot be read, whatever is wrong with it: it costs that partition, and says so."""
+"""An unreadable partition gets an error and a log line; other partitions of the request are served."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _spoil(partition: Partition, kind: str, at: int) -> None:
     path.write_bytes(data)
 
 
-def test_a_damaged_transaction_index_costs_its_partition_only(
+def test_damaged_transaction_index_fails_only_its_partition(
     two: Bench, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     partition = _partition(two)
@@ -96,7 +96,7 @@ def test_a_damaged_transaction_index_costs_its_partition_only(
 
 
 def _faulty_for_the_first(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
-    """The function of this name fails for partition 0 with an unexpected error."""
+    """Make the function `name` fail for partition 0 with an unexpected error."""
     whole = getattr(module, name)
 
     def faulty(partition: Partition, *rest: Any) -> Any:
@@ -108,17 +108,19 @@ def _faulty_for_the_first(monkeypatch: pytest.MonkeyPatch, module: ModuleType, n
 
 
 @pytest.mark.parametrize("both", [False, True])
-def test_a_fault_of_ours_costs_its_partition_only(
+def test_exception_in_a_read_fails_only_its_partition(
     two: Bench, client: Client, both: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _faulty_for_the_first(monkeypatch, read, "fetch")
     found = _fetch(client, both=both, committed=False)
     assert [one.error_code for one in found] == [errors.KAFKA_STORAGE_ERROR, errors.NONE][: len(found)]
     assert "t-0: read failed: of ours" in caplog.text
-    assert any(record.exc_info for record in caplog.records), "the trace is in the log, in whatever form"
+    assert any(record.exc_info for record in caplog.records), "the log has the traceback"
 
 
-def test_a_lost_time_index_costs_a_look_up(two: Bench, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_time_index_fails_only_its_partition(
+    two: Bench, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     from kafka.protocol.consumer import ListOffsetsRequest as Request
 
     partition = _partition(two)
@@ -150,18 +152,18 @@ def _epoch_ends(client: Client) -> list[Any]:
     return list(client.call(Request[3](replica_id=-1, topics=[row(topic="t", partitions=parts)])).topics[0].partitions)
 
 
-def _parted(client: Client) -> list[Any]:
+def _diverged(client: Client) -> list[Any]:
     parts = [calls.part(0, 0), calls.part(1, 0)]
     for part in parts:
         part.last_fetched_epoch = 0
     return list(client.call(calls.session_request([("t", parts)], version=12, wait_ms=0)).responses[0].partitions)
 
 
-@pytest.mark.parametrize("ask", [_epoch_ends, _parted])
-def test_damaged_epochs_cost_their_partition_only(
+@pytest.mark.parametrize("ask", [_epoch_ends, _diverged])
+def test_damaged_epoch_file_fails_only_its_partition(
     two: Bench, client: Client, ask: Callable[[Client], list[Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are built again from the batches, which waits for the partition's lock."""
+    """The file is rebuilt from the batches, once the partition's lock is free."""
     Path(_partition(two).directory, epochs.FILE_NAME).write_text("0\n1\nno epoch\n")
     slot = _partition(two).slot.number
     assert two.locks.try_lock(slot)
@@ -174,8 +176,8 @@ def test_damaged_epochs_cost_their_partition_only(
     assert [part.error_code for part in ask(client)] == [errors.NONE] * 2
 
 
-@pytest.mark.parametrize("ask", [_epoch_ends, _parted])
-def test_a_fault_of_ours_in_looking_for_epochs_costs_its_partition_only(
+@pytest.mark.parametrize("ask", [_epoch_ends, _diverged])
+def test_exception_in_an_epoch_lookup_fails_only_its_partition(
     two: Bench, client: Client, ask: Callable[[Client], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _faulty_for_the_first(monkeypatch, leader_epochs, "of")
@@ -189,7 +191,7 @@ def _producers(client: Client) -> list[Any]:
 
 
 @pytest.mark.parametrize("fault", [OSError, ZeroDivisionError])
-def test_a_producer_table_that_cannot_be_read_costs_its_partition_only(
+def test_unreadable_producer_table_fails_only_its_partition(
     two: Bench,
     client: Client,
     fault: type[Exception],
@@ -210,13 +212,13 @@ def test_a_producer_table_that_cannot_be_read_costs_its_partition_only(
 
 
 @pytest.mark.parametrize(("version", "committed"), [(3, False), (11, False), (11, True)])
-def test_files_that_are_replaced_faster_than_they_are_read(
+def test_files_replaced_faster_than_read_give_an_empty_answer(
     two: Bench, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, version: int,
     committed: bool,
 ) -> None:  # fmt: skip
-    """A compaction of many small segments does so: nothing is wrong with the log, and there is nothing to say yet.
+    """A compaction of many small segments replaces files so fast. The log is intact, so the answer has no error.
 
-    As Kafka says, no transaction that was aborted to who reads what is committed, and nothing of any to others.
+    As in Kafka, read_committed gets an empty list of aborted transactions, and read_uncommitted null.
     """
     partition = _partition(two)
     found = read.fetch
@@ -240,7 +242,7 @@ def test_files_that_are_replaced_faster_than_they_are_read(
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, errors.LEADER_NOT_AVAILABLE), (5, errors.OFFSET_NOT_AVAILABLE)])
-def test_a_time_is_looked_up_again_in_files_that_were_replaced(
+def test_timestamp_query_is_repeated_in_replaced_files(
     two: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, version: int, code: int
 ) -> None:
     partition, step, replacements = _partition(two), timestamp_queries.OffsetForTimestamp.step, 1
@@ -260,7 +262,7 @@ def test_a_time_is_looked_up_again_in_files_that_were_replaced(
     assert partition.state().generation >= 3
 
 
-def test_files_that_are_missing_are_an_error(
+def test_missing_files_are_an_error(
     two: Bench, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(*_: Any) -> Any:

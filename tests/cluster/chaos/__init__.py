@@ -1,1 +1,1 @@
-"""Real brokers on a real ZooKeeper, ill-treated in every way under load, and judged: see tests/CHAOS.md."""
+"""Real brokers on a real ZooKeeper, with random faults under load, and a verdict: see tests/CHAOS.md."""

@@ -25,12 +25,12 @@ REPORT = Path(__file__).parents[2] / "CHAOS.md"
 
 
 def say(text: str) -> None:
-    """A line with the time, for the brokers' logs."""
+    """Print a line with the time, to compare with the brokers' logs."""
     print(f"{time.strftime('%X')} {text}", flush=True)
 
 
 def take(world: World, step: plan.Step, rng: random.Random) -> Blow:
-    """One step."""
+    """Run one step."""
     whose = partial(target, world, step.whose, rng)
     if step.bounce:
         return bounce(world, step.kind, whose, step.seconds)
@@ -44,7 +44,7 @@ def take(world: World, step: plan.Step, rng: random.Random) -> Blow:
 
 
 def play(chaos_cluster: ChaosCluster, one: plan.Round, summary: Summary) -> None:
-    """A round, judged."""
+    """Run a round, and judge it."""
     rng = random.Random(f"{summary.seed}/{one.number}/targets")
     world = World(chaos_cluster)
     with world.running():
@@ -68,7 +68,7 @@ def play(chaos_cluster: ChaosCluster, one: plan.Round, summary: Summary) -> None
 
 
 def run(seed: int, first: int, minutes: float, folder: Path, between: str | None = None) -> Summary:
-    """Rounds until the time is over or something is wrong."""
+    """Run rounds until the time is over or a fault is found."""
     summary, began = Summary(seed, first, between), time.monotonic()
     with ChaosCluster(folder, BROKERS, between) as chaos_cluster:
         try:
@@ -86,17 +86,17 @@ def run(seed: int, first: int, minutes: float, folder: Path, between: str | None
 
 
 def _keep(chaos_cluster: ChaosCluster, folder: Path) -> None:
-    """Beside the logs, the data as they are now: they go with the namespaces."""
+    """Keep the logs and the current data, which the end of the namespaces would remove."""
     for number in chaos_cluster.ids:
         shutil.copytree(chaos_cluster.data(number), folder / f"data-{number}", ignore=shutil.ignore_patterns("ballast"))
 
 
 def main() -> int:
-    """0 when nothing is wrong."""
+    """Run chaos; return 0 if no fault is found."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="no round is begun after so many")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="repeats a run's sequence")
-    parser.add_argument("--first", type=int, default=0, help="the round to begin with: go on where a run has ended")
+    parser.add_argument("--first", type=int, default=0, help="the first round, to continue an earlier run")
     secured = "secure the cluster, by PROTOCOL or PROTOCOL/MECHANISM between brokers: SSL, SASL_SSL/SCRAM-SHA-512"
     parser.add_argument("--between", help=secured)
     parser.add_argument("--report", type=Path, default=REPORT, help="the table that gets a row")

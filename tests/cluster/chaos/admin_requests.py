@@ -1,7 +1,7 @@
-"""What administrators ask of a cluster, as single requests to its controller.
+"""Administrative operations, as single requests to the controller.
 
 Each function sends one request and returns the error codes of its rows. OSError and EOFError: the broker does not
-answer. Versions are the oldest that have what is needed, so that encodings of old administrators are sent as well.
+answer. Versions are the oldest that have the needed fields, so that old encodings are sent as well.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def elect(wire: Wire, kind: int, partitions: Iterable[tuple[str, int]]) -> list[
 
 
 def add_partitions(wire: Wire, topic: str, count: int) -> list[int]:
-    """CreatePartitions: `count` in all."""
+    """CreatePartitions: `count` partitions in total."""
     from kafka.protocol.admin import CreatePartitionsRequest as Request
 
     asked = Request.CreatePartitionsTopic(name=topic, count=count, assignments=None)

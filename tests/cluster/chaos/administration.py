@@ -1,7 +1,7 @@
-"""What an administrator does in the midst of it all; faults like those in faults.py, which draws them with the rest.
+"""Operations of an administrator during the faults; they have the form of the faults in faults.py, which includes them.
 
-Requests about the topic under load leave its promises as they are: no record that was acknowledged may be lost by them.
-Topics of its own are for what may lose records (unclean elections), or ends with them (deletion).
+Requests on the topic under load keep its guarantees: they may lose no acknowledged record.
+Operations that may lose records (unclean elections) or delete them use separate topics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RECORDS = 30
 _GROWN = 6
 
 
-# -- where replicas are, and who leads
+# -- replicas and leaders
 
 
 @contextmanager
@@ -37,8 +37,8 @@ def moved_off(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Itera
 
 @contextmanager
 def moved_off_while_down(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """It is killed, and starts again when nothing that it has is its own any more."""
-    chaos_cluster.administrator.settle()  # a former deletion waits for it, and the move that it waits for behind that
+    """The broker is killed, and starts again once all its replicas are reassigned."""
+    chaos_cluster.administrator.settle()  # the reassignment waits for a former deletion, which waits for it
     chaos_cluster.broker(broker).kill()
     _reassign(chaos_cluster, [one for one in chaos_cluster.ids if one != broker])
     yield
@@ -49,7 +49,7 @@ def moved_off_while_down(chaos_cluster: ChaosCluster, broker: int, seconds: floa
 
 @contextmanager
 def preferred_elected(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """It becomes the preferred leader of everything, and is elected; then the leaders are spread again."""
+    """The broker becomes the preferred leader of all partitions, and is elected; then the leaders are spread again."""
     _reassign(chaos_cluster, sorted(chaos_cluster.ids, key=lambda one: one != broker), spread=False)
     _elect_preferred(chaos_cluster)
     yield
@@ -84,7 +84,7 @@ def _turned(brokers: list[int], by: int) -> list[int]:
 
 @contextmanager
 def elected_uncleanly(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """Of a topic with two replicas the one that is behind is elected, by hand; the other one must follow it."""
+    """An unclean election elects the lagging one of a topic's two replicas; the other one must follow it."""
     other = (broker + 1) % len(chaos_cluster.ids)
     name = unique("unclean")
     _create(chaos_cluster, name, {0: [broker, other]}, min_insync_replicas=1)
@@ -109,7 +109,7 @@ def elected_uncleanly(chaos_cluster: ChaosCluster, broker: int, seconds: float) 
 
 @contextmanager
 def made_again(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """A topic is deleted and made under the same name, three times; each has its own records and no others."""
+    """A topic is deleted and recreated under the same name, three times; each has only its own records."""
     name = unique("again")
 
     def job() -> None:
@@ -132,7 +132,9 @@ def grown(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[
         _create(chaos_cluster, name, {0: chaos_cluster.ids})
         for count in range(2, _GROWN):
             more = partial(admin_requests.add_partitions, topic=name, count=count)
-            chaos_cluster.administrator.request(more, (_INVALID_PARTITIONS,))  # a lost answer: it has them already
+            chaos_cluster.administrator.request(
+                more, (_INVALID_PARTITIONS,)
+            )  # the answer was lost: the topic has the partitions already
             _produce(chaos_cluster, name, f"with {count}", count - 1)
         _delete(chaos_cluster, name)
 
@@ -141,10 +143,10 @@ def grown(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[
 
 
 def min_insync_replicas(number: int) -> Any:
-    """Of the topic under load, for that while.
+    """Set min.insync.replicas of the topic under load, for the duration.
 
-    By an administrator of its own: partitions cannot be added while a broker is down, which comes back when the load
-    goes on, and that waits for the former value.
+    A separate administrator does this: partitions cannot be added while a broker is down, which returns when the load
+    continues, and the load waits for the former value.
     """
 
     @contextmanager
@@ -174,7 +176,7 @@ def _delete(chaos_cluster: ChaosCluster, name: str) -> None:
 
 
 def _new_life(chaos_cluster: ChaosCluster, name: str, former: Any) -> Any:
-    """The id of the topic of that name, made until it is another one than the former."""
+    """Create the topic until its id differs from the former one; return the id."""
     deadline = time.monotonic() + HEAL_S
     while time.monotonic() < deadline:
         _create(chaos_cluster, name, {0: chaos_cluster.ids}, min_insync_replicas=2)
@@ -188,7 +190,7 @@ def _new_life(chaos_cluster: ChaosCluster, name: str, former: Any) -> Any:
 
 
 def _produce(chaos_cluster: ChaosCluster, name: str, life: str, partition: int = 0) -> None:
-    """Have records acknowledged by all that must, and read them: all of them, after what may have been before."""
+    """Produce records with acks=all, and read all of them back, after earlier ones."""
     sent = [f"{life} {number}".encode() for number in range(_RECORDS)]
     left = list(sent)
 
@@ -204,8 +206,8 @@ def _produce(chaos_cluster: ChaosCluster, name: str, life: str, partition: int =
 
 
 def _send(chaos_cluster: ChaosCluster, name: str, partition: int, values: list[bytes]) -> list[bytes]:
-    """Produce them, and return those that were not sent: a broker that the controller does not reach may tell of fewer
-    partitions than there are, as in Apache Kafka, and then librdkafka does not send.
+    """Produce values, and return those that were not sent: a broker that the controller does not reach may report fewer
+    partitions than exist, as in Apache Kafka, and then librdkafka does not send.
     """
     from confluent_kafka import KafkaError, Producer
 
@@ -222,12 +224,12 @@ def _send(chaos_cluster: ChaosCluster, name: str, partition: int, values: list[b
 
 
 def _may_be(value: bytes, name: str, life: str) -> bool:
-    """A topic that was made again has records of this life only."""
+    """Whether a value may be in the topic: a recreated topic has only records of its current life."""
     return value.startswith(life.encode()) or not name.startswith("again")
 
 
 def _read(chaos_cluster: ChaosCluster, name: str, partition: int, last: bytes) -> list[bytes]:
-    """All values from the start to one that is known to be there, or to what comes within a minute."""
+    """All values from the start to the known last one, or those that come within a minute."""
     from confluent_kafka import Consumer, TopicPartition
 
     config = {"group.id": name, "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
@@ -244,7 +246,7 @@ def _read(chaos_cluster: ChaosCluster, name: str, partition: int, last: bytes) -
 
 
 def _compare(chaos_cluster: ChaosCluster, name: str, brokers: list[int]) -> None:
-    """The replicas of a partition without further writes."""
+    """Compare the replicas of a partition that has no further writes."""
     folders = [chaos_cluster.data(one) / f"{name}-0" for one in brokers]
     end = 1 << 62
     same = lambda: not divergence.differences(f"{name}-0", folders, end)  # noqa: E731

@@ -1,8 +1,8 @@
 """An administrator during the faults: one thread that carries out its jobs in order.
 
-A fault may make a request impossible until it is healed (the controller is away, a replica is dead), so nothing here
-may hold up the thread that heals: it leaves jobs, and waits for them when all is healed. A request is sent again until
-its codes say that it is done.
+A fault may make a request impossible until it is healed (the controller is away, a replica is dead), so no job
+may block the thread that heals: that thread leaves jobs, and waits for them after the healing. A request is repeated
+until its error codes show that it is done.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ _PAUSE_S = 0.2
 
 
 class Administrator:
-    """Jobs for one cluster; `problems` says what was not done. End it."""
+    """Jobs for one cluster; `problems` lists failed ones. Call `end` at last."""
 
     def __init__(self, chaos_cluster: ChaosCluster) -> None:
         self.problems: list[str] = []
         self._ground = chaos_cluster
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()  # in the network namespace of who makes it
+        self._thread.start()  # in the creator's network namespace
 
     def do(self, job: Callable[[], None]) -> None:
-        """Have it done after what was given before; an AssertionError of it is a problem."""
+        """Queue a job after the earlier ones; its AssertionError is a problem."""
         self._jobs.put(job)
 
     def ask(self, request: Callable[[Wire], list[int]], accepted: Iterable[int]) -> None:
-        """Like `do`, of one request: done once all its codes are among the accepted."""
+        """Queue one request, which is done once all its error codes are accepted."""
         self.do(lambda: self.request(request, accepted))
 
     def settle(self) -> None:
-        """Wait until all jobs are done or given up."""
+        """Wait until all jobs are done or have failed."""
         self._jobs.join()
 
     def end(self) -> None:
-        """Do no more; returns at once."""
+        """Stop without waiting."""
         self._jobs.put(None)
 
     def request(self, request: Callable[[Wire], list[int]], accepted: Iterable[int]) -> None:
-        """Send it to the controller until all its codes are accepted; AssertionError after `PATIENCE_S`."""
+        """Send a request to the controller until all its codes are accepted; AssertionError after `PATIENCE_S`."""
         deadline, codes = time.monotonic() + PATIENCE_S, []
         good = {0, *accepted}
         while time.monotonic() < deadline:
@@ -61,7 +61,7 @@ class Administrator:
         raise AssertionError(f"administrator: answered {codes} for {PATIENCE_S} s")
 
     def _once(self, request: Callable[[Wire], list[int]]) -> list[int]:
-        """Its codes; [] without an answer."""
+        """The error codes of one attempt; [] without an answer."""
         controller = self._ground.known_controller()
         if controller is None:
             return []

@@ -1,4 +1,4 @@
-"""Three brokers, each a host of its own with a disk of its own, on a network where all can be done to them."""
+"""Three brokers, each on its own host with its own disk, on a network with injectable faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DISK_MIB = 512
 HEAL_S = 180
 SEAM = Path(__file__).parent / "seam"
 PROPERTIES = {
-    "auto_create_topics_enable": "false",  # a producer that has not ended yet would create a deleted topic again
+    "auto_create_topics_enable": "false",  # a producer that still runs would recreate a deleted topic
     "replica_lag_time_max_ms": 4000,
     "min_insync_replicas": 2,
     "offsets_topic_num_partitions": 4,
@@ -34,14 +34,14 @@ PROPERTIES = {
     "log_flush_scheduler_interval_ms": 500,
     "log_flush_interval_ms": 1000,
     "group_min_session_timeout_ms": 1000,
-    "odradek_log_levels": "odradek.storage.log.append=DEBUG",  # why a producer's batch was refused
+    "odradek_log_levels": "odradek.storage.log.append=DEBUG",  # logs why a producer's batch was refused
 }
 
 
 class ChaosCluster:
     """The cluster with its network and disks; a context manager of the thread that starts brokers.
 
-    Over its block that thread is in the hub, so that clients which it makes are there too.
+    Within its block that thread is in the hub, so that its clients are there, too.
     """
 
     def __init__(self, folder: Path, brokers: int = 3, between: str | None = None, /, **overrides: Any) -> None:
@@ -59,7 +59,7 @@ class ChaosCluster:
         self.administrator, self.configurator = Administrator(self), Administrator(self)
         for one in (self.administrator, self.configurator):
             self._stack.callback(one.end)
-        self.deleted: set[str] = set()  # topics that administrators have deleted since the last look
+        self.deleted: set[str] = set()  # topics that administrators have deleted since the last check
 
     def _open_zookeeper(self) -> None:
         """Hosts reach it by the hub's address."""
@@ -108,20 +108,20 @@ class ChaosCluster:
         finally:
             self._stack.close()
 
-    # -- looking
+    # -- state
 
     @property
     def ids(self) -> list[int]:
-        """Of all brokers."""
+        """The ids of all brokers."""
         return list(range(len(self.cluster.brokers)))
 
     @property
     def clients(self) -> Clients:
-        """How those that have rights reach the brokers."""
+        """The settings of clients that have rights."""
         return self.security.clients() if self.security else Clients.of(self.cluster.bootstrap)
 
     def wire(self, number: int, seconds: float) -> Wire:
-        """A raw connection to a broker, of an administrator."""
+        """An administrator's raw connection to a broker."""
         broker = self.broker(number)
         return self.security.wire(broker, seconds) if self.security else Wire(broker.bootstrap, seconds)
 
@@ -130,11 +130,11 @@ class ChaosCluster:
         return self.cluster.brokers[number]
 
     def data(self, number: int) -> Path:
-        """A broker's data directory, as it is reached from here."""
+        """A broker's data directory, as a path of this process."""
         return self.disks[number].path(self.broker(number).data_dir)
 
     def metadata(self, number: int, *topics: str) -> Any:
-        """What one broker says of these topics, or all; None when it does not say anything in two seconds."""
+        """One broker's metadata of these topics, or of all; None without an answer in two seconds."""
         try:
             with self.wire(number, 2) as wire:
                 return wire.metadata(*topics)
@@ -156,7 +156,7 @@ class ChaosCluster:
         return next((row.leader_id for row in rows if row.partition_index == partition), -1)
 
     def controller(self) -> int:
-        """Who is the elected controller, as the first says that says it."""
+        """The elected controller, from the first broker that names one."""
 
         def known() -> list[int]:
             answers = [self.metadata(number) for number in self.ids if self.broker(number).process]
@@ -213,7 +213,7 @@ class ChaosCluster:
     # -- topics
 
     def create_topic(self, stem: str, partitions: int = 3, **config: Any) -> str:
-        """A topic with a replica on each broker; tried again while brokers are away."""
+        """Create a topic with a replica on each broker; retried while brokers are away."""
         from confluent_kafka.admin import NewTopic
 
         name, admin = unique(stem), self._admin()
@@ -225,21 +225,21 @@ class ChaosCluster:
         return name
 
     def delete_topic(self, name: str) -> None:
-        """Delete it, tried again while ZooKeeper comes back, and wait until no broker has a directory of it."""
+        """Delete a topic, with retries until ZooKeeper is back, and wait until no broker has a directory of it."""
         admin = self._admin()
         gone = lambda: _done(admin.delete_topics([name], operation_timeout=30)[name], "UNKNOWN_TOPIC_OR_PART")  # noqa: E731
         wait_until(gone, HEAL_S, f"{name} is deleted")
         self._await_gone(name)
 
     def _admin(self) -> Any:
-        """One that learns of another controller: librdkafka asks for it with its metadata alone, every five minutes."""
+        """A new admin client, which knows the controller; an old one refreshes it only every five minutes."""
         from confluent_kafka.admin import AdminClient
 
         clients = self.security.clients(ADMIN) if self.security else self.clients
         return AdminClient({**clients.librdkafka, "log_level": 0, "topic.metadata.refresh.interval.ms": 1000})
 
     def tidy(self) -> None:
-        """Wait until no broker has a directory of what administrators have deleted."""
+        """Wait until no broker has a directory of a topic that administrators have deleted."""
         for name in sorted(self.deleted):
             self._await_gone(name)
         self.deleted.clear()
@@ -248,12 +248,12 @@ class ChaosCluster:
         wait_until(lambda: not self._left_of(name), HEAL_S, f"the directories of {name} to go")
 
     def _left_of(self, name: str) -> list[Path]:
-        """Its directories; those of replicas that were moved away while their broker was down are kept as strays."""
+        """The topic's directories, except strays: replicas that were moved away while their broker was down."""
         found = [path for one in self.ids for path in self.data(one).glob(f"{name}-*")]
         return [path for path in found if not path.name.endswith("-stray")]
 
     def healed(self, topic: str, partitions: int, seconds: float = HEAL_S) -> None:
-        """Wait until every broker runs and says that every replica is in sync, and all say the same of leaders."""
+        """Wait until every broker runs and reports all replicas in sync, and all report the same leaders."""
         wait_until(lambda: self._whole(topic, partitions), seconds, f"all replicas of {topic} in sync everywhere")
 
     def _whole(self, topic: str, partitions: int) -> bool:
@@ -298,13 +298,13 @@ class ChaosCluster:
         wait_until(self._informed, HEAL_S, "every broker to know of all")
 
     def _informed(self) -> bool:
-        """Before a broker has received metadata from the controller, its clients get no brokers."""
+        """Whether all brokers have metadata; without it, their clients get no brokers."""
         answers = [self.metadata(number, "none") for number in self.ids]
         return all(answer is not None and len(answer.brokers) == len(self.ids) for answer in answers)
 
 
 def _done(asked: Any, already: str) -> bool:
-    """Whether an admin request has succeeded; one that is refused as `already` done has."""
+    """Whether an admin request has succeeded; a refusal as `already` done counts as success."""
     from confluent_kafka import KafkaException
 
     try:

@@ -1,7 +1,7 @@
-"""Do all replicas have the same log? Batch by batch, byte by byte, straight from their files.
+"""Compares the logs of all replicas, batch by batch and byte by byte, from their files.
 
-Segments may begin at other offsets, and what lies behind the high watermark, or behind what is published of the active
-segment, is not looked at.
+Segments may begin at different offsets; batches above the high watermark, or above the published end of the active
+segment, are not compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _of_file(path: Path, until: int) -> Iterator[Stored]:
 
 
 def differences(name: str, directories: Sequence[Path], until: int) -> list[str]:
-    """Where replicas of partition `name` differ below offset `until`; [] when they are the same."""
+    """The differences of the replicas of partition `name` below offset `until`; [] if they are equal."""
     found = []
     columns = [batches(directory, until) for directory in directories]
     for row in zip_longest(*columns):

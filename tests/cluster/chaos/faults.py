@@ -1,6 +1,6 @@
-"""What is done to a cluster. Each fault is a context manager `fault(chaos_cluster, broker, seconds)` over its duration.
+"""Faults of a cluster. Each is a context manager `fault(chaos_cluster, broker, seconds)` over its duration.
 
-Entering it is the blow, leaving it the healing: what was killed runs again, what was cut is joined. They compose, as
+Entering it injects the fault, leaving it heals: killed processes run again, cut links are joined. Faults compose, as
 long as they are left in any order by the thread that entered them.
 """
 
@@ -100,7 +100,7 @@ def _send(process: psutil.Process, number: int) -> None:
 
 
 def role_killed(role: str) -> Fault:
-    """SIGKILL of its process of that role; its supervisor starts another one."""
+    """SIGKILL of the broker's process of that role; its supervisor starts another one."""
 
     @contextmanager
     def fault(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
@@ -114,7 +114,7 @@ def role_killed(role: str) -> Fault:
 
 
 def role_suspended(role: str) -> Fault:
-    """SIGSTOP of its process of that role, and of its supervisor, which would end it."""
+    """SIGSTOP of the broker's process of that role, and of its supervisor, which would kill it."""
 
     @contextmanager
     def fault(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
@@ -139,7 +139,7 @@ def _suspended(chaos_cluster: ChaosCluster, broker: int, role: str) -> Iterator[
 
 @contextmanager
 def fork_server_killed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """What its other processes are forked from: what dies then is started with exec."""
+    """SIGKILL of the fork server: processes that die afterwards are started with exec."""
     one = chaos_cluster.broker(broker)
     for process in living(family(one.process.pid)):  # type: ignore[union-attr]  # it runs
         if "fork-server" in command_words(process):
@@ -154,7 +154,7 @@ def fork_server_killed(chaos_cluster: ChaosCluster, broker: int, seconds: float)
 
 @contextmanager
 def zookeeper_killed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """No ZooKeeper for anybody."""
+    """SIGKILL of ZooKeeper."""
     chaos_cluster.zookeeper.kill()
     yield
     chaos_cluster.zookeeper.start()
@@ -162,7 +162,7 @@ def zookeeper_killed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -
 
 @contextmanager
 def zookeeper_silent(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """SIGSTOP of ZooKeeper: connections stand, and nothing is answered."""
+    """SIGSTOP of ZooKeeper: connections stay, and no request is answered."""
     chaos_cluster.zookeeper.suspend()
     yield
     chaos_cluster.zookeeper.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]  # it runs
@@ -170,7 +170,7 @@ def zookeeper_silent(chaos_cluster: ChaosCluster, broker: int, seconds: float) -
 
 @contextmanager
 def session_closed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """Its session ends although it lives: another client takes the session over and closes it."""
+    """The broker's session ends although it lives: another client takes the session over and closes it."""
     path = run_dir(chaos_cluster.broker(broker).data_dir) / SESSION_FILE
     number, password = path.read_text().split()
     client = KazooClient(f"{HUB}:{chaos_cluster.zookeeper.port}", client_id=(int(number), bytes.fromhex(password)))
@@ -182,7 +182,7 @@ def session_closed(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> 
 
 @contextmanager
 def session_expired(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """Its controller process is stopped until its session has expired, and its supervisor, which would kill it."""
+    """SIGSTOP of the controller process until the session has expired, and of the supervisor, which would kill it."""
     with _suspended(chaos_cluster, broker, "controller"):
         time.sleep(SESSION_S + 2)
         yield
@@ -193,56 +193,56 @@ def session_expired(chaos_cluster: ChaosCluster, broker: int, seconds: float) ->
 
 @contextmanager
 def isolated(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """Nobody reaches it: other brokers, ZooKeeper and clients alike."""
+    """Other brokers, ZooKeeper and clients do not reach the broker."""
     with chaos_cluster.network.cut(broker, HUB, *_others(chaos_cluster, broker)):
         yield
 
 
 @contextmanager
 def apart(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """No other broker reaches it; ZooKeeper and clients do."""
+    """No other broker reaches the broker; ZooKeeper and clients do."""
     with chaos_cluster.network.cut(broker, *_others(chaos_cluster, broker)):
         yield
 
 
 @contextmanager
 def outside(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """ZooKeeper and clients do not reach it; other brokers do."""
+    """ZooKeeper and clients do not reach the broker; other brokers do."""
     with chaos_cluster.network.cut(broker, HUB):
         yield
 
 
 @contextmanager
 def unlinked(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """One link is cut: to the broker with the next id."""
+    """The link to the broker with the next id is cut."""
     with chaos_cluster.network.cut(broker, chaos_cluster.network.address((broker + 1) % len(chaos_cluster.ids))):
         yield
 
 
 @contextmanager
 def deaf(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """What it sends arrives; nothing that others send arrives at it."""
+    """The broker's packets arrive; packets to it are lost."""
     with chaos_cluster.network.cut(broker, HUB, *_others(chaos_cluster, broker), ways=("in",)):
         yield
 
 
 @contextmanager
 def mute(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """What other brokers send arrives at it; nothing that it sends to them arrives."""
+    """Packets of other brokers arrive at the broker; its packets to them are lost."""
     with chaos_cluster.network.cut(broker, *_others(chaos_cluster, broker), ways=("out",)):
         yield
 
 
 @contextmanager
 def lossy(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """Every tenth packet of it is lost."""
+    """Every tenth packet of the broker is lost."""
     with chaos_cluster.network.lossy(broker, 10):
         yield
 
 
 @contextmanager
 def narrow(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """A link that carries little, so that what is sent waits."""
+    """The broker's link has little bandwidth, so packets queue."""
     with chaos_cluster.network.slow(broker, 256):
         yield
 
@@ -256,7 +256,7 @@ def _others(chaos_cluster: ChaosCluster, broker: int) -> list[str]:
 
 @contextmanager
 def disk_full(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """Somebody else's file takes all the room there is."""
+    """Another file fills the broker's disk."""
     ballast = chaos_cluster.data(broker) / "ballast"
     with ballast.open("wb", buffering=0) as file:
         try:
@@ -270,7 +270,7 @@ def disk_full(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Itera
 
 @contextmanager
 def disk_lost(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """It is killed and gets an empty disk, while all that it leads or follows has another replica in sync."""
+    """The broker is killed and gets an empty disk, while each of its partitions has another in-sync replica."""
     wait_until(lambda: chaos_cluster.dispensable(broker), 120, f"broker {broker} to be dispensable")
     chaos_cluster.broker(broker).kill()
     for path in chaos_cluster.data(broker).iterdir():
@@ -281,14 +281,14 @@ def disk_lost(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Itera
 
 @contextmanager
 def disk_failing(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """Writing and syncing fail; it is started again with a sound one."""
+    """Writes and syncs fail; the broker is restarted with a working disk."""
     one = chaos_cluster.broker(broker)
     faults = one.folder / "faults"
     fail(faults, one.data_dir, ("pwritev", "pwrite", "fsync"))
     yield
     faults.unlink()
     if one.process is not None and one.process.poll() is not None:
-        one.process = None  # it has given up by itself
+        one.process = None  # the broker has stopped by itself
     one.restart(kill=True)
 
 
@@ -303,7 +303,7 @@ def disk_slow(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Itera
 
 @contextmanager
 def clock_off(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
-    """The wall clock of all its processes is an hour ahead, and then right again."""
+    """The wall clock of all the broker's processes is an hour ahead, and then right again."""
     one = chaos_cluster.broker(broker)
     _write(one.folder / "clock", "".join(f"{process.pid} {HOUR_MS}\n" for process in family(one.process.pid)))  # type: ignore[union-attr]  # it runs
     yield

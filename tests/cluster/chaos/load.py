@@ -1,7 +1,7 @@
-"""Real producers that go on whatever happens, and remember what they were promised (readers: readers.py).
+"""Real producers that continue through all faults, and record acknowledgements (readers: readers.py).
 
-An idempotent producer tries again until a record is in; the others send each record once, so that none of theirs may
-be in the log twice, and what they were not answered for may be there or not.
+An idempotent producer retries until a record is stored; the others send each record once, so that none may
+be in the log twice, and an unanswered record may exist or not.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from ...faults.checker import History, key_of
 from .security import Clients
 
-UNKNOWN = -1  # an offset that was acknowledged without being told: of a record sent twice
+UNKNOWN = -1  # a record acknowledged without an offset, since it was sent twice
 _PADDING = b"." * 60
 _QUEUED = 2000
-_NOT_TAKEN = {"NotEnoughReplicasError"}  # said before anything is appended
+_NOT_TAKEN = {"NotEnoughReplicasError"}  # this error precedes the append
 
 
 class Mode(NamedTuple):
@@ -41,7 +41,7 @@ MODES = [
 
 
 class Gaps:
-    """How long no record of a partition was acknowledged, while one was waiting to be."""
+    """The times without an acknowledgement of a partition while a record was in flight."""
 
     def __init__(self, partitions: int) -> None:
         self._since = [time.monotonic()] * partitions
@@ -53,13 +53,13 @@ class Gaps:
         self._since[partition] = now
 
     def begin(self) -> None:
-        """From now on."""
+        """Start to measure."""
         self._since = [time.monotonic()] * len(self._since)
         self._longest = 0.0
 
     @property
     def longest(self) -> float:
-        """Seconds, with what still goes on."""
+        """The longest gap in seconds, including a current one."""
         return max(self._longest, time.monotonic() - min(self._since))
 
 
@@ -81,14 +81,14 @@ class Producer:
         self._thread.start()
 
     def stop(self, seconds: float = 180) -> None:
-        """Send no more, and wait until what was sent is decided."""
+        """Stop sending, and wait until all sent records are decided."""
         self._stop.set()
         self._thread.join(30)
         if not self._flushed(seconds):
             self.problems.append(f"producer {self.history.producer}: not all records are decided")
 
     def abandon(self) -> None:
-        """Stop, whatever is in flight."""
+        """Stop without waiting for records in flight."""
         self._stop.set()
 
     def _flushed(self, seconds: float) -> bool:
@@ -117,8 +117,8 @@ class Producer:
 class ByLibrdkafka(Producer):
     """confluent-kafka, idempotent, with one request at a time.
 
-    With more it may double records by itself: when a second request fails because the first did, it begins a new
-    producer epoch, in which it also sends again what other partitions may have (confluentinc/librdkafka#4953).
+    With more requests it may duplicate records: when a second request fails because the first did, it begins a new
+    producer epoch, in which it also resends records that other partitions may have (confluentinc/librdkafka#4953).
     """
 
     def __init__(self, clients: Clients, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> None:
@@ -134,7 +134,7 @@ class ByLibrdkafka(Producer):
             self._poll(0.1)
 
     def _poll(self, seconds: float) -> None:
-        """Take in the outcomes. Outcomes that the client had not reported when it failed stay in doubt.
+        """Process delivery reports. Records without a report when the client failed stay in doubt.
 
         Its C code has raised `SystemError: exception <class 'str'> is not a BaseException subclass` here, once.
         """
@@ -153,7 +153,7 @@ class ByLibrdkafka(Producer):
 
     def abandon(self) -> None:
         super().abandon()
-        with contextlib.suppress(RuntimeError):  # it is closed
+        with contextlib.suppress(RuntimeError):  # the client is closed
             self._client.purge()
 
     def _decided(self, error: Any, message: Any) -> None:
@@ -172,9 +172,9 @@ class ByLibrdkafka(Producer):
 class ByPython(Producer):
     """kafka-python: idempotent with one request at a time, or without retries and with five.
 
-    Idempotent with more it gives records up: when the broker refuses a batch for now (NOT_ENOUGH_REPLICAS), and has to
-    refuse the next one as out of order, it sends the first again, but not the second.
-    (librdkafka has no way to send only once: what is answered NOT_LEADER it sends again.)
+    With more requests, an idempotent one loses records: when the broker refuses a batch (NOT_ENOUGH_REPLICAS) and must
+    refuse the next one as out of order, it retries the first, but not the second.
+    (librdkafka cannot send only once: it retries after NOT_LEADER.)
     """
 
     def __init__(self, clients: Clients, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> None:
@@ -186,9 +186,9 @@ class ByPython(Producer):
 
         try:
             future = self._client.send(self._topic, value, key, partition=partition)
-        except KafkaError as error:  # there is no room, or the topic is unknown
+        except KafkaError as error:  # the buffer is full, or the topic is unknown
             self.errors[type(error).__name__] += 1
-            self.history.sent[partition] = number  # as if it had never been
+            self.history.sent[partition] = number  # the record does not count as sent
             return
         future.add_callback(lambda told: self._acked(partition, number, told.offset))
         future.add_errback(lambda error: self._refused(partition, number, error))
@@ -212,7 +212,7 @@ class ByPython(Producer):
 
 
 def make_producer(clients: Clients, topic: str, partitions: int, number: int, mode: Mode, pause: float) -> Producer:
-    """One that produces like this."""
+    """A producer of this mode."""
     kind = ByLibrdkafka if mode.idempotent and mode.compression == "none" else ByPython
     return kind(clients, topic, partitions, number, mode, pause)
 
@@ -230,7 +230,7 @@ def _librdkafka(clients: Clients, mode: Mode, told: Any) -> Any:
             "error_cb": told,
             "linger.ms": 5,
             "batch.num.messages": 20,
-            "request.timeout.ms": 3000,  # it tries again while the first attempt may yet be appended
+            "request.timeout.ms": 3000,  # a retry may be sent while the first attempt can still be appended
             "socket.timeout.ms": 6000,
             "message.timeout.ms": 300_000,
             "retry.backoff.ms": 50,

@@ -1,8 +1,8 @@
-"""A network of a test's own: a hub, where ZooKeeper and the clients are, and a host for each broker.
+"""A separate network for a test: a hub, with ZooKeeper and the clients, and a host for each broker.
 
-Each is a network namespace that a sleeping process holds, so all of it is gone with the test, however that ends, and
-tests beside each other may use the same addresses. The hosts' interfaces hang on a bridge in the hub. What is not to
-come through is dropped by nftables in the host's own namespace; a link is slow by a token bucket, or loses packets.
+Each is a network namespace that a sleeping process holds, so all of it ends with the test, however that ends, and
+concurrent tests may use the same addresses. A bridge in the hub connects the hosts. nftables in a host's own
+namespace drops the packets of a cut; a token bucket slows a link.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Holder:
-    """A namespace, for as long as this lives."""
+    """Holds a namespace until it is closed."""
 
     def __init__(self) -> None:
         words = ["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec sleep infinity"]
@@ -44,11 +44,11 @@ class _Holder:
 
     @property
     def prefix(self) -> list[str]:
-        """Words before a command that is to run in it."""
+        """The prefix of a command that runs in the namespace."""
         return ["nsenter", f"--net=/proc/{self.pid}/ns/net", "--"]
 
     def run(self, *words: str, given: str = "") -> None:
-        """AssertionError with what the command said when it fails."""
+        """Run a command in the namespace; AssertionError with its error output if it fails."""
         done = subprocess.run([*self.prefix, *words], input=given, capture_output=True, text=True)
         assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
 
@@ -60,7 +60,7 @@ class _Holder:
 
 
 class Network:
-    """A hub and `hosts` hosts. Close it. Where the kernel allows no such thing, the test is skipped."""
+    """A hub and `hosts` hosts, to be closed. The test is skipped if the kernel allows no namespaces."""
 
     def __init__(self, hosts: int) -> None:
         for tool in ("ip", "nft"):
@@ -87,7 +87,7 @@ class Network:
             host.run("nft", "-f", "-", given=_RULES)
 
     def close(self) -> None:
-        """The namespaces go with the last process in them."""
+        """End the holders; each namespace ends with its last process."""
         for holder in [*self._hosts, self._hub]:
             holder.close()
 
@@ -96,18 +96,18 @@ class Network:
         return f"10.71.0.{10 + host}"
 
     def prefix(self, host: int) -> list[str]:
-        """Words before a command that is to run on a host."""
+        """The prefix of a command that runs on a host."""
         return self._hosts[host].prefix
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """This thread, and the threads and processes that it starts, are in the hub."""
+        """Run this thread, and threads and processes that it starts, in the hub."""
         with _within(self._hub.pid):
             yield
 
     @contextmanager
     def at(self, host: int) -> Iterator[None]:
-        """This thread, and what it starts, are on a host."""
+        """Run this thread, and threads and processes that it starts, on a host."""
         with _within(self._hosts[host].pid):
             yield
 
@@ -115,7 +115,7 @@ class Network:
 
     @contextmanager
     def cut(self, host: int, *addresses: str, ways: tuple[str, ...] = ("out", "in")) -> Iterator[None]:
-        """Nothing goes from the host to these addresses ("out") or from them to it ("in"), without an error."""
+        """Drop packets from the host to these addresses ("out") or from them to it ("in"), without an error."""
         named = "{ " + ", ".join(addresses) + " }"
         rules = {"out": f"out ip daddr {named} drop", "in": f"in ip saddr {named} drop"}
         with self._ruled(host, *(rules[way] for way in ways)):
@@ -123,14 +123,14 @@ class Network:
 
     @contextmanager
     def lossy(self, host: int, percent: int) -> Iterator[None]:
-        """So many of a hundred packets are lost on each way."""
+        """Drop `percent` of packets in each direction."""
         rule = f"meta oif != lo numgen random mod 100 < {percent} drop"
         with self._ruled(host, f"out {rule}", f"in {rule.replace('oif', 'iif')}"):
             yield
 
     @contextmanager
     def slow(self, host: int, kilobits: int) -> Iterator[None]:
-        """So many kilobits a second on each way, so that packets wait for each other."""
+        """Limit each direction to `kilobits` a second, so that packets queue."""
         bucket = ["root", "tbf", "rate", f"{kilobits}kbit", "burst", "8kb", "latency", "2s"]
         ends = [(self._hosts[host], "eth0"), (self._hub, f"host{host}")]
         for holder, device in ends:
@@ -143,7 +143,7 @@ class Network:
 
     @contextmanager
     def _ruled(self, host: int, *rules: str) -> Iterator[None]:
-        """The rules hold over the block. One at a time for each host: all go at its end."""
+        """Apply rules within the block. A host has one block at a time, since its end removes all rules."""
         for rule in rules:
             self._hosts[host].run("nft", f"add rule inet chaos {rule}")
         try:
@@ -154,7 +154,7 @@ class Network:
 
 @contextmanager
 def _within(pid: int) -> Iterator[None]:
-    """This thread is in the network namespace of a process."""
+    """Run this thread in the network namespace of a process."""
     home, other = os.open("/proc/thread-self/ns/net", os.O_RDONLY), os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
     try:
         _set(other)

@@ -1,4 +1,4 @@
-"""One who has no rights, and tries all the time: whatever happens to the brokers, each attempt must be refused."""
+"""A client without rights that sends requests continuously: brokers must refuse each one, whatever fault they have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REFUSED = {TOPIC_AUTHORIZATION_FAILED}
 
 
 class Outsider:
-    """A thread. `problems` says what was not refused, `refusals` counts."""
+    """A thread. `problems` lists requests that were not refused, `refusals` counts the others."""
 
     def __init__(self, chaos_cluster: ChaosCluster, security: Security, topic: str, partitions: int) -> None:
         self.problems: list[str] = []
@@ -41,7 +41,7 @@ class Outsider:
         self._thread.start()
 
     def stop(self) -> None:
-        """Try no more; it must have been refused by then."""
+        """Stop; at least one request must have been refused by then."""
         self._stop.set()
         self._thread.join(60)
         if not self.refusals:
@@ -59,12 +59,12 @@ class Outsider:
                 self.problems.append(f"outsider: broker {number}: {time.strftime('%X')} {error!r}")
 
     def _without_rights(self, number: int) -> None:
-        """The user is known, and has no ACL."""
+        """Send requests as a known user without ACLs."""
         with self._security.wire(self._cluster.broker(number), _ANSWER_S, OUTSIDER) as wire:
             self._attempt(number, wire)
 
     def _without_a_name(self, number: int) -> None:
-        """On the listener without authentication."""
+        """Send requests on the listener without authentication."""
         with Wire(self._cluster.broker(number).bootstrap, _ANSWER_S) as wire:
             self._attempt(number, wire)
 

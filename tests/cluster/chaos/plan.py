@@ -1,7 +1,7 @@
-"""What a run of chaos does, drawn from its seed: the same seed is the same sequence, whatever becomes of it.
+"""The faults of a chaos run, drawn from its seed: the same seed gives the same sequence, whatever its effects.
 
-Rounds of a few steps each; after each round the load is judged. A run that is to go on where another has ended names
-that one's seed and how many rounds it did.
+A run has rounds of a few steps; the load is judged after each round. A run that continues another one takes
+its seed and its number of rounds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .faults import FAULTS, ROLES
 from .trial import ANY, CONTROLLER, LEADER
 
 STEPS = 4
-# Seconds of each fault: long enough for what it is about (sessions last 6 s), or as long as it takes anyway.
+# Seconds of each fault: long enough for its effect (sessions last 6 s), or as long as it takes in any case.
 SECONDS = {
     "SIGTERM": (0.2, 3), "SIGKILL": (0, 8), "SIGKILL of all": (0, 2), "SIGSTOP": (0.5, 12),
     "ZooKeeper killed": (1, 20), "ZooKeeper silent": (1, 20), "session closed": (0.5, 3), "session expired": (0, 2),
@@ -27,7 +27,7 @@ SECONDS = {
 }  # fmt: skip
 _BRIEF = (0.1, 2)
 _BOUNCED = ("SIGTERM", "SIGKILL")
-# Not two at once of those that use the same thing.
+# Faults that use the same resource are not combined.
 _ALONE = {
     "ZooKeeper killed", "ZooKeeper silent", "session expired", "SIGKILL of two", "SIGKILL of all", "disk lost",
     "moved off while down", "elected uncleanly",
@@ -50,7 +50,7 @@ class Step(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Steps under one load; `check`: then all is stopped, and every data directory looked at."""
+    """Steps under one load; `check`: then all brokers are stopped, and every data directory is checked."""
 
     number: int
     steps: list[Step]
@@ -58,7 +58,7 @@ class Round(NamedTuple):
 
 
 def rounds(seed: int) -> Iterator[Round]:
-    """Without end. Each round has a generator of its own, so that a run can begin with any."""
+    """An endless sequence. Each round has its own generator, so that a run can begin with any round."""
     number = 0
     while True:
         rng = random.Random(f"{seed}/{number}")

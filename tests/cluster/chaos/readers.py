@@ -1,4 +1,4 @@
-"""Real consumers: a group that commits, one that follows the log from its start, and one that reads it all."""
+"""Real consumers: a group that commits, one that tails the log from its start, and one that reads it all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .security import Clients
 _COMMIT_S = 0.4
 _PROMPT_S = 1.0
 _PATIENCE_S = 5.0
-# What a broker that is away, or not the right one any more, makes a client say.
+# Errors of a client whose broker is away, or no longer the right one.
 _PASSING = {
     "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_PARTITION_EOF", "_WAIT_COORD",
     "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
@@ -25,18 +25,18 @@ _PASSING = {
 
 
 def found(message: Any) -> Found:
-    """A record as a consumer got it."""
+    """A record from a consumer's message."""
     producer, number = message.value().rstrip(b".").split()
     return Found(message.offset(), int(producer), int(number), bytes(message.key()))
 
 
 class Commits:
-    """The highest offset that was committed of each partition, as its members were told; and what went back.
+    """The highest acknowledged commit of each partition, and commits that went back.
 
-    A commit whose answer was long in coming has been sent to several brokers, or may yet arrive: what a client wrote
-    into a connection that is cut, the kernel delivers when the cut ends, though the client has closed it and gone on.
-    A coordinator that leads again then takes it, Kafka's as well (its request names a member and a generation, and no
-    order): to find such an offset again is no fault. The next commit puts it right.
+    A commit whose answer is late may have been sent to several brokers, or may still arrive: when a cut ends, the
+    kernel delivers data that a client wrote to the connection before, even if the client has closed it and continued.
+    A coordinator that leads again then accepts it, as Kafka's does (the request has a member and a generation, but no
+    order): such an older offset is no fault. The next commit corrects it.
     """
 
     def __init__(self) -> None:
@@ -47,12 +47,12 @@ class Commits:
         self.faults: list[str] = []
 
     def noted(self) -> dict[int, int]:
-        """What a member that asks from now on must get at least."""
+        """The lowest offsets that a later fetch must return."""
         with self._lock:
             return dict(self._highest)
 
     def note(self, offsets: list[Any]) -> None:
-        """These were committed."""
+        """Record acknowledged commits."""
         with self._lock:
             self.count += 1
             for one in offsets:
@@ -60,12 +60,12 @@ class Commits:
                     self._highest[one.partition] = max(self._highest.get(one.partition, 0), one.offset)
 
     def delay(self, offsets: list[Any]) -> None:
-        """A broker may take the commit of these at any later time."""
+        """Record commits that a broker may accept at any later time."""
         with self._lock:
             self._delayed.update((one.partition, one.offset) for one in offsets)
 
     def fetched(self, least: dict[int, int], offsets: list[Any]) -> None:
-        """These were fetched; `least` was noted before."""
+        """Check fetched offsets against `least`, which was noted before the fetch."""
         for one in offsets:
             if one.error is not None or max(one.offset, 0) >= least.get(one.partition, 0):
                 continue
@@ -78,7 +78,7 @@ class Commits:
 
 
 class _Reader:
-    """A thread with a consumer. `rows` is what it has seen of each partition."""
+    """A thread with a consumer. `rows` has the records of each partition that it has seen."""
 
     def __init__(self, clients: Clients, topic: str, partitions: int, config: dict[str, Any]) -> None:
         self.rows: Log = {partition: [] for partition in range(partitions)}
@@ -93,7 +93,7 @@ class _Reader:
         self._thread.start()
 
     def stop(self) -> None:
-        """Leave, and close."""
+        """Leave the group, and close the consumer."""
         self._stop.set()
         self._thread.join(150)
         if self._thread.is_alive():
@@ -113,7 +113,7 @@ class _Reader:
         raise NotImplementedError
 
     def _after(self) -> None:
-        """Between two records."""
+        """Called between two records."""
 
     def _take(self, message: Any) -> None:
         if message is None:
@@ -128,7 +128,7 @@ class _Reader:
 
 
 class Tail(_Reader):
-    """Reads all partitions from the start, without a group. A log that goes back is an error to it."""
+    """Reads all partitions from the start, without a group. A log whose offsets go back is an error."""
 
     def __init__(self, clients: Clients, topic: str, partitions: int) -> None:
         super().__init__(clients, topic, partitions, {"group.id": f"tail-{topic}", "auto.offset.reset": "error"})
@@ -150,7 +150,7 @@ class Member(_Reader):
         self.consumer.subscribe([self.topic], on_assign=self._assigned, on_revoke=lambda *_: self._commit())
 
     def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
-        """(Its offsets are fetched again by librdkafka itself, a moment later.)"""
+        """Check the committed offsets of assigned partitions. (librdkafka fetches them again shortly after.)"""
         from confluent_kafka import KafkaException
 
         least = self.commits.noted()
@@ -178,12 +178,12 @@ class Member(_Reader):
             self.commits.delay(offsets)
 
     def _read(self) -> list[Any]:
-        """How far it has read of its partitions."""
+        """The positions in its partitions."""
         return [one for one in self.consumer.position(self.consumer.assignment()) if one.offset >= 0]
 
 
 def read_all(clients: Clients, topic: str, partitions: int, seconds: float = 120) -> Log:
-    """Every record of a topic up to its high watermarks of now."""
+    """Every record of a topic up to its current high watermarks."""
     log: Log = {partition: [] for partition in range(partitions)}
     consumer = _consumer(clients, {"group.id": f"all-{topic}", "auto.offset.reset": "error"})
     try:
@@ -202,7 +202,7 @@ def read_all(clients: Clients, topic: str, partitions: int, seconds: float = 120
 
 
 def _end(consumer: Any, place: Any, deadline: float) -> int:
-    """A partition's high watermark; its leadership may be on its way back to the preferred leader."""
+    """A partition's high watermark; retried, as leadership may be moving to the preferred leader."""
     from confluent_kafka import KafkaException
 
     while True:

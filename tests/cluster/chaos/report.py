@@ -30,11 +30,11 @@ _COLUMNS = (
 
 @dataclass
 class Summary:
-    """What a run came to."""
+    """The results of a run."""
 
     seed: int
     first_round: int = 0
-    between: str | None = None  # what secures the cluster
+    between: str | None = None  # the security between brokers
     rounds: int = 0
     minutes: float = 0.0
     acked: Counter[str] = field(default_factory=Counter)
@@ -46,7 +46,7 @@ class Summary:
     faults: list[str] = field(default_factory=list)
 
     def blow(self, name: str, gap: float) -> None:
-        """A fault was done."""
+        """Record a fault and its longest gap."""
         self.done[name] += 1
         self.gaps[name] = max(self.gaps.get(name, 0.0), gap)
 
@@ -76,7 +76,7 @@ def _faults(faults: list[str]) -> str:
 
 
 def add(path: Path, summary: Summary) -> None:
-    """Add the run's row to the file, which is begun when it is not there."""
+    """Add the run's row to the file; create the file if it is missing."""
     if not path.exists():
         path.write_text(f"{_HEAD}| {' | '.join(_COLUMNS)} |\n|{' --- |' * len(_COLUMNS)}\n")
     with path.open("a") as file:

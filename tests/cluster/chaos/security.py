@@ -1,7 +1,7 @@
-"""A cluster behind TLS, SASL and ACLs: the settings of its brokers, its users and their rights, and its clients.
+"""A cluster with TLS, SASL and ACLs: the settings of its brokers, its users and their rights, and its clients.
 
 Clients reach brokers over SASL_SSL at the listener CLIENT, brokers each other at INTERNAL by the protocol and mechanism
-of the run. The listener PLAINTEXT is for whoever asks whether a broker runs: its clients have no rights. The
+of the run. The listener PLAINTEXT is for checks whether a broker runs: its clients have no rights. The
 administrator and the brokers are super users, LOAD has exactly the ACLs that the load needs, OUTSIDER has none.
 """
 
@@ -31,8 +31,8 @@ from ...security.tls.conftest import private
 from ..users.sasl_wire import authenticate
 
 BROKER, ADMIN, LOAD, OUTSIDER = USERS = ("broker", "admin", "load", "outsider")
-TOPICS = ("load", "unclean", "again", "grown")  # what the names of topics begin with
-GROUPS = ("group-", "tail-", "all-", *TOPICS)  # librdkafka looks for the coordinator whatever it reads for
+TOPICS = ("load", "unclean", "again", "grown")  # prefixes of topic names
+GROUPS = ("group-", "tail-", "all-", *TOPICS)  # librdkafka looks for the coordinator in any case
 SECONDS = 60
 
 
@@ -44,14 +44,14 @@ class Clients(NamedTuple):
 
     @classmethod
     def of(cls, bootstrap: str) -> Clients:
-        """Without security."""
+        """Settings without security."""
         return cls({"bootstrap.servers": bootstrap}, {"bootstrap_servers": bootstrap.split(",")})
 
 
 class Security:
-    """What makes a cluster of `hosts` secure; `between`: PROTOCOL or PROTOCOL/MECHANISM between its brokers.
+    """The security of a cluster of `hosts`; `between`: PROTOCOL or PROTOCOL/MECHANISM between its brokers.
 
-    Clients authenticate by the same mechanism, by SCRAM-SHA-512 where brokers have certificates.
+    Clients authenticate by the same mechanism, or by SCRAM-SHA-512 if brokers use certificates.
     """
 
     def __init__(self, folder: Path, between: str, hosts: Iterable[str]) -> None:
@@ -65,12 +65,12 @@ class Security:
         self._ca = private(folder / "ca.pem", ca.certificate_pem)
         self._pem = private(folder / "broker.pem", pair.key_pem + pair.certificate_pem)
         self._context = ssl.create_default_context(cafile=self._ca)
-        self._addresses: dict[str, str] = {}  # by PLAINTEXT's
+        self._addresses: dict[str, str] = {}  # by the address of PLAINTEXT
 
     # -- brokers
 
     def settle(self, broker: Broker) -> None:
-        """Set what the broker needs; its host is known."""
+        """Set the broker's security properties; its host is known."""
         self._addresses[broker.bootstrap] = f"{broker.host}:{free_port()}"
         ends = {"PLAINTEXT": broker.bootstrap, "CLIENT": self._addresses[broker.bootstrap]}
         ends["INTERNAL"] = f"{broker.host}:{free_port()}"
@@ -106,7 +106,7 @@ class Security:
         return f"org.apache.kafka.common.security.{kind}LoginModule required {login}{users};"
 
     def add_users(self, zookeeper: ZooKeeper) -> None:
-        """For SCRAM, before the first broker starts."""
+        """Add SCRAM users, before the first broker starts."""
         with closing(ZooKeeperTree(zookeeper.connect)) as tree:
             tree.ensure(znodes.USER_CONFIGS)
             for user in USERS:
@@ -132,7 +132,7 @@ class Security:
     # -- clients
 
     def clients(self, user: str = LOAD) -> Clients:
-        """Those of a user."""
+        """The client settings of a user."""
         addresses, secret = list(self._addresses.values()), password(user)
         return Clients(
             {
@@ -146,7 +146,7 @@ class Security:
         )  # fmt: skip
 
     def wire(self, broker: Broker, seconds: float = 15, user: str = ADMIN, secret: str = "") -> Wire:
-        """A raw connection of a user, who is authenticated. Raises AuthenticationError."""
+        """An authenticated raw connection of a user. Raises AuthenticationError."""
         wire = Wire(self._addresses[broker.bootstrap], seconds)
         try:
             wire.socket = self._context.wrap_socket(wire.socket, server_hostname=broker.host)
@@ -158,7 +158,7 @@ class Security:
 
 
 def password(user: str) -> str:
-    """A user's."""
+    """A user's password."""
     return f"secret-of-{user}-1a5c"
 
 
@@ -168,7 +168,7 @@ def _credentials(user: str) -> dict[str, str]:
 
 
 def rights() -> list[dict[str, Any]]:
-    """Of LOAD, each as in CreateAcls: it writes and reads topics, and is a member of groups."""
+    """The ACLs of LOAD, each as in CreateAcls: it writes and reads topics, and is a member of groups."""
     both = (Operation.READ, Operation.WRITE)
     topics = [(ResourceType.TOPIC, name, operation) for name in TOPICS for operation in both]
     groups = [(ResourceType.GROUP, name, Operation.READ) for name in GROUPS]

@@ -1,4 +1,4 @@
-"""One fault under load: the blow, some time, the healing, and whether it goes on then."""
+"""One fault under load: injection, duration, healing, and a check that the load continues."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .world import World, wait
 
 LEADER, CONTROLLER, ANY = "leader", "controller", "any"
 BOUNCES = 5
-# What leaves a majority that can go on, and is known at once: the load must make progress before it is healed.
+# Faults that leave a working majority and are noticed at once: the load must make progress before they are healed.
 SURVIVED = {"SIGTERM", "SIGKILL", "kill of the janitor", "one link cut"}
 
 
 @dataclass
 class Blow:
-    """A fault as it was done, and how long nothing was acknowledged at the longest (seconds)."""
+    """An injected fault, and the longest time without an acknowledgement (seconds)."""
 
     name: str
     broker: int
@@ -26,15 +26,15 @@ class Blow:
 
 
 def target(world: World, whose: str, rng: random.Random) -> int:
-    """The broker that is meant."""
-    drawn = rng.choice(world.chaos_cluster.ids)  # in any case, so that the sequence is the same
+    """The broker that the target names."""
+    drawn = rng.choice(world.chaos_cluster.ids)  # drawn in any case, so that the sequence is the same
     if whose == LEADER:
         return world.leader()
     return world.chaos_cluster.controller() if whose == CONTROLLER else drawn
 
 
 def strike(world: World, name: str, broker: int, seconds: float) -> Blow:
-    """Do it, and heal it."""
+    """Inject a fault, and heal it."""
     world.begin_gaps()
     with FAULTS[name](world.chaos_cluster, broker, seconds):
         wait(seconds)
@@ -45,7 +45,7 @@ def strike(world: World, name: str, broker: int, seconds: float) -> Blow:
 
 
 def bounce(world: World, name: str, whose: Callable[[], int], seconds: float) -> Blow:
-    """Five restarts in a row, each of who leads then (Kafka's clean_bounce and hard_bounce)."""
+    """Five restarts in a row, each of the current leader (Kafka's clean_bounce and hard_bounce)."""
     world.begin_gaps()
     broker = -1
     for _ in range(BOUNCES):
@@ -57,7 +57,7 @@ def bounce(world: World, name: str, whose: Callable[[], int], seconds: float) ->
 
 
 def strike_both(world: World, first: tuple[str, int], second: tuple[str, int], seconds: float) -> Blow:
-    """Two at once, or the second while the first lasts; the first is healed first."""
+    """Inject two faults at once, or the second during the first; the first is healed first."""
     world.begin_gaps()
     with ExitStack() as later:
         with ExitStack() as sooner:

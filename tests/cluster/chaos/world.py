@@ -1,6 +1,6 @@
-"""One topic on the cluster under load, and the verdict on it: six producers, a group of two, and one that follows.
+"""One topic of the cluster under load, and the verdict on it: six producers, a group of two, and a tail reader.
 
-On a secured cluster an outsider tries to take part as well.
+On a secured cluster, an outsider without rights also sends requests.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .readers import Commits, Member, Tail, read_all
 
 PARTITIONS = 3
 _ACKED_LOSS = ("lost:", "moved:")
-_OF_THE_WHOLE = ("hole:", "stranger:")  # what is not about one producer
+_OF_THE_WHOLE = ("hole:", "stranger:")  # faults that do not concern one producer
 
 
 @dataclass
 class Verdict:
-    """What became of one load."""
+    """The result of one load."""
 
     faults: list[str] = field(default_factory=list)
     acked: dict[str, int] = field(default_factory=dict)  # acks level → records acknowledged
-    lost: dict[str, int] = field(default_factory=dict)  # acks level → of them not there at the end
+    lost: dict[str, int] = field(default_factory=dict)  # acks level → acknowledged records that are missing at the end
     commits: int = 0
     came_late: int = 0
 
@@ -85,7 +85,7 @@ class World:
         return self.chaos_cluster.leader(self.topic)
 
     def await_more(self, more: int = 20, seconds: float = HEAL_S) -> None:
-        """Wait until every producer has so many further records acknowledged."""
+        """Wait until every producer has `more` further records acknowledged."""
         goals = [producer.history.count + more for producer in self.producers]
 
         def came() -> bool:
@@ -96,29 +96,29 @@ class World:
         assert not behind, f"no progress in {seconds} s: {[(str(one.mode), one.errors) for one in behind]}"
 
     def begin_gaps(self) -> None:
-        """Measure from now on how long nothing was acknowledged."""
+        """Start to measure the longest time without an acknowledgement."""
         for producer in self.producers:
             producer.gaps.begin()
 
     def longest_gap(self) -> float:
-        """Seconds without an acknowledgement of idempotent producers, on the partition that had the longest."""
+        """The longest time in seconds without an acknowledgement of an idempotent producer on any partition."""
         return max((one.gaps.longest for one in self.producers if one.mode.idempotent), default=0.0)
 
     # -- the verdict
 
     def verify(self) -> Verdict:
-        """All is healed: end the load, read everything, compare the replicas."""
+        """Once all faults are healed: end the load, read all records, compare the replicas."""
         verdict = Verdict()
         for one in (self.chaos_cluster.administrator, self.chaos_cluster.configurator):
             one.settle()
         self.chaos_cluster.healed(self.topic, PARTITIONS)
         for producer in self.producers:
             producer.stop()
-        self.chaos_cluster.healed(self.topic, PARTITIONS)  # what was still in flight is everywhere
+        self.chaos_cluster.healed(self.topic, PARTITIONS)  # requests in flight have reached all replicas
         verdict.faults += self._group(self._read())
         for reader in self._readers():
             reader.stop()
-        log = self._read()  # again: a request whose client has given up may arrive late
+        log = self._read()  # again, since an abandoned request may arrive late
         self._settle_unknown(log)
         self._judge(log, verdict)
         verdict.faults += self._divergence(log)
@@ -130,7 +130,7 @@ class World:
         return read_all(self.chaos_cluster.clients, self.topic, PARTITIONS)
 
     def _group(self, log: Log) -> list[str]:
-        """Wait until the group has seen every record, each at least once; what it skipped."""
+        """Wait until the group has seen every record at least once; return the skipped ones."""
         wait_until(lambda: not any(self._unseen(log)), 180, fail=False)
         missing = self._unseen(log)
         return [
@@ -146,7 +146,7 @@ class World:
         ]
 
     def _settle_unknown(self, log: Log) -> None:
-        """Where a record that was acknowledged without an offset is; nowhere, and it is lost."""
+        """Find the offset of records acknowledged without one; a record that is not found is lost."""
         for producer in self.producers:
             for partition, acked in producer.history.acked.items():
                 places = {row.number: row.offset for row in log[partition] if row.producer == producer.history.producer}
@@ -154,7 +154,7 @@ class World:
                     acked[number] = places.get(number, 0)
 
     def _judge(self, log: Log, verdict: Verdict) -> None:
-        """acks=1 may lose what a failover takes: that is counted. Nothing else may happen to anybody."""
+        """Judge the log. A failover may lose records of acks=1, which are counted; any other loss is a fault."""
         for producer in self.producers:
             found = [fault for fault in faults([producer.history], log, []) if not fault.startswith(_OF_THE_WHOLE)]
             lost = [fault for fault in found if fault.startswith(_ACKED_LOSS)]
@@ -184,7 +184,7 @@ class World:
         return {number: self.chaos_cluster.broker(number).log.count("Traceback") for number in self.chaos_cluster.ids}
 
     def _new_tracebacks(self) -> list[str]:
-        """What no process of a broker may say."""
+        """The tracebacks that brokers have logged since."""
         found = []
         for number, before in self._tracebacks.items():
             parts = re.split(r"(?=Traceback \(most recent)", self.chaos_cluster.broker(number).log)[1 + before :]
@@ -194,7 +194,7 @@ class World:
 
 @contextmanager
 def quiet(name: str) -> Iterator[None]:
-    """No words of that library over the block: it logs each error with the connection that had it."""
+    """Silence a library's log within the block: it logs each error of each connection."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -205,5 +205,5 @@ def quiet(name: str) -> Iterator[None]:
 
 
 def wait(seconds: float) -> None:
-    """Let the load go on."""
+    """Let the load run for that time."""
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Which addresses count as brokers': registered ones, this machine's loopback, and networks in the setting."""
+"""Addresses that count as brokers': registered ones, this machine's loopback, and networks in the setting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_only_registered_addresses_are_admitted(host: str, takes: bool) -> None:
 
 
 @pytest.mark.parametrize("own", ["127.0.0.1", "127.0.1.1", "::1"])
-def test_a_broker_on_this_machine_connects_from_loopback(own: str) -> None:
+def test_broker_on_this_machine_is_admitted_from_loopback(own: str) -> None:
     """The kernel gives a connection to 127.0.1.1, Debian's address of the host's name, the source 127.0.0.1."""
     one = Admitted("PLAINTEXT", [own])
     assert one.allows("PLAINTEXT", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""The overrides of a topic whose retention is unknown: which changes set it, and which keep it unknown."""
+"""The overrides of a topic whose retention is unknown: some changes set it, others keep it unknown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_other_change_keeps_mark() -> None:
 
 
 def test_replacing_other_overrides_keeps_mark() -> None:
-    """An AlterConfigs of max.message.bytes alone must not bring the broker's default retention into force."""
+    """An AlterConfigs of only max.message.bytes must not apply the broker's default retention."""
     assert altered(UNKNOWN_RETENTION, {"segment.bytes": "5000"}, ["segment.bytes"]) == WITH_MORE
 
 

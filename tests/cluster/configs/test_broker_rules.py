@@ -1,4 +1,4 @@
-"""Which broker configs may be combined, and how far one may change in one step, as in Kafka."""
+"""Rules between broker configs, and limits on one change, as in Kafka."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_consistent_values_are_accepted(given: dict[str, int]) -> None:
     ("old", "new", "good"),
     [(1, 2, True), (1, 3, False), (8, 4, True), (8, 3, False), (9, 4, True), (8, 8, True)],
 )
-def test_threads_become_half_or_double_at_most(name: str, old: int, new: int, good: bool) -> None:
-    """Kafka's DynamicThreadPool and LogCleaner: whole numbers, so that half of 9 is 4."""
+def test_thread_count_may_at_most_halve_or_double(name: str, old: int, new: int, good: bool) -> None:
+    """As in Kafka's DynamicThreadPool and LogCleaner; numbers are integers, so half of 9 is 4."""
     refused = broken_by_change(({}, {name: str(old)}), ({}, {name: str(new)}), {})
     assert (refused == []) == good
     assert good or name in refused[0]
@@ -93,14 +93,14 @@ def test_config_without_effect_is_refused(name: str) -> None:
     assert said.startswith(f"Cannot update these configs dynamically: Set({name})") and "has no effect" in said
 
 
-def test_mechanism_between_brokers_is_set_per_broker() -> None:
+def test_mechanism_between_brokers_is_refused_as_a_cluster_default() -> None:
     name = "sasl.mechanism.inter.broker.protocol"
     alter.validate_broker({}, {name: "PLAIN"}, per_broker=True)
     assert "broker id must be specified" in refusal(name, "PLAIN", per_broker=False), "as Kafka says"
 
 
 @pytest.mark.parametrize("name", configdef.LISTENERS)
-def test_each_broker_has_its_own_listeners(name: str) -> None:
+def test_listeners_are_refused_as_a_cluster_default(name: str) -> None:
     alter.validate_broker({}, {name: "PLAINTEXT://:1"}, per_broker=True)
     assert "broker id must be specified" in refusal(name, "PLAINTEXT://:1", per_broker=False), "as Kafka says"
 
@@ -110,15 +110,15 @@ def test_config_that_kafka_does_not_change_is_refused(name: str) -> None:
     assert refusal(name, "1", per_broker=True) == f"Cannot update these configs dynamically: Set({name})"
 
 
-def test_former_invalid_config_stays() -> None:
-    """Apache Kafka, or a former release, could set it: a change of another config keeps it."""
+def test_invalid_config_in_the_tree_is_ignored_and_kept() -> None:
+    """Apache Kafka or a former release could set such a config; a change of another config keeps it."""
     start = "offsets.topic.num.partitions"
     left = {"num.io.threads": "16", start: "9", "log.retention.ms": "5", "my.own": "x"}
     alter.validate_broker(left, {**left, "log.retention.ms": "6"}, per_broker=True)
     assert configdef.in_force(left) == {name: text for name, text in left.items() if name != start}
 
 
-def test_a_listener_has_its_own_connection_limits_for_one_broker_or_all() -> None:
+def test_listener_has_its_own_connection_limits_for_one_broker_or_all() -> None:
     for per_broker in (True, False):
         alter.validate_broker({}, {"listener.name.x.max.connections": "5"}, per_broker)
     assert "no effect" in refusal("listener.name.x.message.max.bytes", "5", per_broker=True)

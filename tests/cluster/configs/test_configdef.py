@@ -1,4 +1,4 @@
-"""The configuration tables against Apache Kafka's own, and the checks of their values."""
+"""The configuration tables compared with Apache Kafka's, and the checks of their values."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_default_passes_its_own_check_and_keeps_its_text(table: dict[str, 
             assert c.to_text(key.type, value) == key.default, key.name
 
 
-def test_every_config_has_a_doc() -> None:
+def test_every_config_has_a_description() -> None:
     for key in (*c.BROKER.values(), *c.TOPIC.values()):
         assert len(key.doc) > 10 and key.doc.endswith("."), key.name
 
@@ -129,7 +129,7 @@ def test_doubles_are_read_as_java_does(text: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("good", ["2.8", "3.0-IV1", "0.8.2", "0.10.2-IV0", "0.9.0.1", "1.1"])
-def test_releases_of_kafka_are_message_formats(good: str) -> None:
+def test_releases_of_kafka_are_valid_message_formats(good: str) -> None:
     assert c.parse_topic("message.format.version", good) == good
 
 
@@ -171,13 +171,13 @@ def test_dynamic_changes_obey_the_mode() -> None:
         c.validate_dynamic({"log.segment.bytes": "1"}, per_broker=False)
 
 
-def test_compaction_lags_must_not_cross() -> None:
+def test_conflicting_compaction_lags_are_refused() -> None:
     with pytest.raises(c.ConfigError, match="conflict"):
         c.validate_topic({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
 
 
 @given(st.floats(allow_nan=False))
-def test_doubles_keep_their_value_as_text(value: float) -> None:
+def test_double_round_trip_through_text(value: float) -> None:
     text = c.to_text(DOUBLE, value)
     assert text is not None
     assert float(text.replace("Infinity", "inf")) == value

@@ -1,4 +1,4 @@
-"""Passwords among dynamic configs: which one is in force, and what a change of the secret does."""
+"""Passwords among dynamic configs: the one in force, and changes of the encoder's secret."""
 
 from __future__ import annotations
 

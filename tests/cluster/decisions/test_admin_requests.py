@@ -28,7 +28,7 @@ def codes(done: admin_requests.ElectionResults) -> dict[tuple[str, int], int]:
     return {partition: error.code for partition, error in done.refused.items()}
 
 
-def test_preferred_elections() -> None:
+def test_preferred_election_needs_a_preferred_replica_in_sync() -> None:
     made = two_led_by_the_second()
     made.create("u", [2])
     made.create("gone", [1, 2])
@@ -59,7 +59,7 @@ def test_unclean_election_waits_for_suspected_broker() -> None:
     assert [change.after[:2] for change in admin_requests.unclean(made.state, [P]).changes] == [(2, (2,))]
 
 
-def test_unclean_elections() -> None:
+def test_unclean_election_elects_live_replicas() -> None:
     made = world([1, 2], [1, 2], [3], [1, 2])
     made.state.died([2])
     made.after_loss()
@@ -85,7 +85,9 @@ def test_former_controller_answers_not_controller() -> None:
 def test_imbalance_is_share_of_preferred_partitions() -> None:
     made = two_led_by_the_second()
     made.create("u", [1, 3], [3, 1], [9])
-    assert admin_requests.imbalanced(made.state, 66) == [P]  # 2 of 3 are led elsewhere, and one of them can go back
+    assert admin_requests.imbalanced(made.state, 66) == [
+        P
+    ]  # 2 of 3 are led by other brokers, and one of them can return
     assert admin_requests.imbalanced(made.state, 67) == []
     assert admin_requests.imbalanced(made.state, 10, only=[3]) == []
     assert admin_requests.imbalanced(made.state, 10, only=[1]) == [P]
@@ -103,12 +105,12 @@ def refused(call: Callable[[], object]) -> int:
 
 
 def test_suspected_broker_may_request_controlled_shutdown() -> None:
-    """It has closed its listeners but is registered:
+    """The broker has closed its listeners but is registered:
 
     a refusal would stop it before other brokers lead its partitions.
     """
     state = world([1]).state
-    state.died([1], suspected=True)  # it closes its listeners, and is registered
+    state.died([1], suspected=True)  # its listeners are closed, and it is registered
     admin_requests.check_shutdown(state, 1, 101)
     assert refused(lambda: admin_requests.check_shutdown(state, 1, 100)) == errors.STALE_BROKER_EPOCH
     state.died([1])

@@ -56,7 +56,7 @@ class Rejoining(RuleBasedStateMachine):
         self.up = set(BROKERS)
         self.rows: dict[tuple[Partition, int], tuple[int, int]] = {}  # leader epoch, start of the follower
         self.late: list[tuple[Partition, int, int, int]] = []  # version of the node, the follower and its start
-        self.joined: dict[tuple[Partition, int], int] = {}  # by the fetch of which start
+        self.joined: dict[tuple[Partition, int], int] = {}  # the start of the follower whose fetch let it join
 
     @property
     def state(self) -> ControllerContext:
@@ -205,7 +205,7 @@ def test_return_raises_epochs_only_of_partitions_not_caught_up() -> None:
     assert world.nodes[P][:3] == (1, (1, 2), 1)
     world.state.died([3])
     world.after_loss()
-    assert raised(world, epoch=1001) == [P, Q]  # it received both, and was in sync in none
+    assert raised(world, epoch=1001) == [P, Q]  # the broker received both states, and was in sync in neither
 
 
 def test_return_after_shutdown_or_lost_connection_raises_no_epoch() -> None:
@@ -267,7 +267,7 @@ def test_broker_in_isr_by_late_write_is_not_elected() -> None:
 
 
 def taken_over(world: Receivers, live: set[int], late: list[int]) -> LeaderIsrAndControllerEpoch:
-    """P's state under the next controller; its leader's late ISR write lands after that has read the state."""
+    """P's state under the next controller; its leader's ISR write lands after the controller has read the state."""
     state = ControllerContext(world.state.controller_epoch + 1)
     state.topics, world.state = world.state.topics, state
     for partition, node in world.nodes.items():

@@ -1,4 +1,4 @@
-"""Which broker gets which request: examples of kafka.controller.ControllerBrokerRequestBatch."""
+"""The requests that each broker gets: examples of kafka.controller.ControllerBrokerRequestBatch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_replicas_get_leader_and_isr_and_all_get_metadata() -> None:
     assert requests(made.state, [P])[1].leader_and_isr == [leader_and_isr._replace(is_new=False)]
 
 
-def test_a_leaders_own_change_is_metadata_for_all() -> None:
+def test_isr_change_of_a_leader_is_sent_to_all_as_metadata() -> None:
     made = world([1, 2], [1, 2])
     assert named(made.state, requests(made.state, [Q], shown=[P, Q]))[1] == ([Q], [Q, P], [])
     assert named(made.state, requests(made.state, shown=[P]))[1] == ([], [P], [])
@@ -141,7 +141,7 @@ def test_starting_broker_gets_state_of_topics_to_delete() -> None:
 def test_topic_with_another_id_is_another_topic() -> None:
     made, other = world([1, 2]), TopicNode(ID, {0: [2]})
     made.state.put_topic("t", other)
-    assert (made.state.recreated, P in made.state.partition_states) == (set(), True)  # it is given an id
+    assert (made.state.recreated, P in made.state.partition_states) == (set(), True)  # the topic gets an id
     made.state.put_topic("t", other._replace(id=ID[::-1]))
     assert (made.state.recreated, P in made.state.partition_states) == ({"t"}, False)
     made.state.recreated.clear()
@@ -169,7 +169,7 @@ def test_broker_with_failed_directory_gets_all_its_replicas() -> None:
 
 
 def test_broker_that_gets_all_its_replicas_gets_full_metadata() -> None:
-    """Its next process may find a malformed topic node in ZooKeeper, which it publishes only from a full state."""
+    """The next process may find a malformed topic node in ZooKeeper, which it publishes only from a full state."""
     made = world([2], [1, 3])
     told = log_dir_probe(made.state, 2)
     assert [each.partition for each in told.leader_and_isr] == [P]

@@ -19,7 +19,7 @@ choice = st.integers(0, 10_000)
 
 
 class Cluster(RuleBasedStateMachine):
-    """Brokers come and go, leaders change their isr, people ask for elections; nothing committed is ever lost."""
+    """Brokers start and fail, leaders change their ISRs, administrators elect; no committed record is lost."""
 
     @initialize(alive=brokers)
     def start(self, alive: set[int]) -> None:
@@ -65,7 +65,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(broker=st.sampled_from(BROKERS))
     def suspect(self, broker: int) -> None:
-        """Its registration ends later (`die`), or never (`come`)."""
+        """The registration ends later (`die`), or never (`come`)."""
         if broker in self.state.live:
             self.die({broker}, suspected=True)
 
@@ -108,12 +108,12 @@ class Cluster(RuleBasedStateMachine):
         self.world.after_loss()
 
     @invariant()
-    def nothing_committed_is_lost(self) -> None:
+    def no_committed_record_is_lost(self) -> None:
         for partition, node in self.world.nodes.items():
             assert set(node.isr) <= self.world.holders[partition], partition
 
     @invariant()
-    def who_can_lead_leads(self) -> None:
+    def available_isr_member_leads(self) -> None:
         for partition, now in self.state.partition_states.items():
             there = self.state.live_replicas(partition)
             assert now.leader in there or now.leader == -1
@@ -124,7 +124,7 @@ Cluster.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestAnyOrderOfEvents = Cluster.TestCase
 
 
-# -- by example
+# -- examples
 
 
 P, Q = ("t", 0), ("t", 1)
@@ -146,7 +146,7 @@ def now(made: World, partition: Partition = P) -> tuple[int, tuple[int, ...], in
     return made.nodes[partition][:3]
 
 
-def test_a_new_partition_is_led_by_its_first_live_replica() -> None:
+def test_first_live_replica_leads_a_new_partition() -> None:
     made = world([5, 2, 1], [5, 6])
     assert made.nodes == {P: LeaderIsrAndControllerEpoch(2, (2, 1), 0, 1, 0)}
     made.state.started({6: 9})
@@ -154,18 +154,18 @@ def test_a_new_partition_is_led_by_its_first_live_replica() -> None:
     assert made.nodes[Q] == LeaderIsrAndControllerEpoch(6, (6,), 0, 1, 0)
 
 
-def test_more_partitions_of_a_topic() -> None:
+def test_added_partition_gets_a_state() -> None:
     made = world([1])
     made.state.put_topic("t", TopicNode(None, {0: [1], 1: [2, 3]}))
     assert [change.partition for change in made.state.new_partitions("t")] == [Q]
 
 
-def test_one_change_when_the_leader_and_a_follower_die_at_once() -> None:
+def test_deaths_of_leader_and_follower_are_one_change() -> None:
     made = world([1, 2, 3, 4], [2, 1])
     made.state.died([1, 3])
     changes = made.state.brokers_failed(never)
     assert [(change.partition, change.after[:3]) for change in changes] == [(P, (2, (2, 4), 1)), (Q, (2, (2,), 1))]
-    assert made.state.partition_states[P].leader == 1  # nothing changes before it is written
+    assert made.state.partition_states[P].leader == 1  # the state changes once it is written
     assert changes[0].before == made.nodes[P] and changes[0].after.version == made.nodes[P].version
 
 
@@ -215,7 +215,7 @@ def test_suspicion_causes_no_unclean_election() -> None:
     made.after_loss()
     made.after_start()
     assert now(made) == (-1, (1,), 1)
-    made.state.died([1])  # its session has ended
+    made.state.died([1])  # the broker's session has ended
     made.after_loss()
     assert now(made) == (2, (2,), 2)
 
@@ -275,9 +275,9 @@ def test_controlled_shutdown_moves_leaders_and_leaves_the_isr() -> None:
     made.write(plan.changes)
     assert made.state.partitions_led_by(1) == [
         ("t", 3)
-    ]  # no other broker can; a partition with one replica does not count
+    ]  # no other broker can lead; a partition with one replica does not count
     assert made.state.controlled_shutdown(1) == ([], [P, Q])
-    assert made.state.brokers_failed(never) == []  # it still leads what it leads
+    assert made.state.brokers_failed(never) == []  # the broker still leads its partitions
     made.state.died([1])
     assert not made.state.shutting_down
 
@@ -313,13 +313,13 @@ def test_state_of_later_controller_is_not_overwritten() -> None:
     assert made.state.brokers_failed(never) == []
 
 
-def test_topics_have_ids() -> None:
+def test_topic_is_found_by_its_id() -> None:
     made = world([1])
     made.state.put_topic("u", TopicNode(bytes(16), {}))
     assert (made.state.topic_name(bytes(16)), made.state.topic_name(b"\1" * 16)) == ("u", None)
 
 
-def test_state_equals_its_node() -> None:
+def test_state_round_trip_through_its_node() -> None:
     state = PartitionState(3, 7, [3, 1], 2)
     assert LeaderIsrAndControllerEpoch.read(state, 4) == LeaderIsrAndControllerEpoch(3, (3, 1), 7, 2, 4)
     assert LeaderIsrAndControllerEpoch.read(state, 4).state == state

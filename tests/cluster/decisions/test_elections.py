@@ -1,4 +1,4 @@
-"""The four leader elections: by example, and all small cases against Apache Kafka's controller."""
+"""The four leader elections: examples, and all small cases compared with Apache Kafka's controller."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def word(elected: ElectionResult | None) -> str:
 
 @pytest.mark.live
 @pytest.mark.needs("java-3.9.1")
-def test_every_small_case_ends_as_with_kafkas_controller() -> None:
+def test_every_small_case_equals_kafkas_controller() -> None:
     cases = lines("elections")
-    assert len(cases) == 4 * 64 * 3**4  # replicas, isr, each broker up or down or stopping
+    assert len(cases) == 4 * 64 * 3**4  # replicas, ISR, each broker up, down or stopping
     for count, isr_text, alive, stopping, *theirs in cases:
         assignment, isr = tuple(range(int(count))), ids(isr_text)
         live, shutting_down = members(alive) - members(stopping), members(stopping)
@@ -51,7 +51,7 @@ def test_every_small_case_ends_as_with_kafkas_controller() -> None:
         assert [word(elected) for elected in ours] == theirs, (count, isr_text, alive, stopping)
 
 
-def test_offline_takes_the_first_replica_in_sync_and_keeps_the_order_of_the_isr() -> None:
+def test_offline_election_takes_the_first_isr_member_and_keeps_the_isr_order() -> None:
     assert elections.offline([1, 2, 3], [3, 2, 1], {2, 3}) == ElectionResult(2, (3, 2))
     assert elections.offline([1, 2, 3], [1], {2, 3}) is None
     assert elections.offline([1, 2, 3], [1], {2, 3}, unclean=True) == ElectionResult(2, (2,), unclean=True)

@@ -1,4 +1,4 @@
-"""Reassignments: invariants under any order of events, Kafka's own arithmetic, example and errors."""
+"""Reassignments: invariants under any order of events, and Kafka's arithmetic, example and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ targets = st.none() | st.permutations(BROKERS).flatmap(lambda p: st.integers(1, 
 
 
 class Moving(Cluster):
-    """The cluster of test_controller_state, whose partitions move as well."""
+    """The cluster of test_controller_state, with reassignments."""
 
     @precondition(lambda self: self.world.nodes)
     @rule(which=choice, to=targets)
@@ -158,7 +158,7 @@ def test_replaced_reassignment_removes_only_replicas_it_lacks() -> None:
     assert step.assignment == Assignment((5, 6, 1, 2), (5, 6), (1, 2))
 
 
-def test_fewer_replicas_complete_at_once() -> None:
+def test_reassignment_to_fewer_replicas_completes_at_once() -> None:
     world, step = moved([2], 1, 2, 3)
     assert step.assignment == Assignment((2, 1, 3), (), (1, 3))
     last = reassignment.finish(world.state, P)
@@ -222,7 +222,7 @@ def test_adding_and_removing_replicas_count_together() -> None:
     error = refused(world.state, list(range(5, 10)))
     assert (error.code, "10 replicas" in str(error.message)) == (errors.INVALID_REPLICA_ASSIGNMENT, True)
     assert len(reassignment.plan(world.state, P, list(range(5, 9))).replicas) == MOST_REPLICAS
-    world.create("many", list(range(12)))  # written by another tool: it can be made smaller
+    world.create("many", list(range(12)))  # written by another tool; it can be reduced
     assert reassignment.plan(world.state, ("many", 0), [0, 1]).target == (0, 1)
 
 
@@ -262,7 +262,7 @@ def test_dead_replicas_may_stay_in_assignment() -> None:
 
 
 def test_replica_of_replaced_plan_is_stopped_after_stale_state() -> None:
-    """The assignment was written without it before the controller read the leader's last ISR change."""
+    """The assignment without the replica was written before the controller read the leader's last ISR change."""
     made = world([1, 2])
     told: list[Any] = []
     made.follow(reassignment.begin(made.state, P, reassignment.plan(made.state, P, [2, 3])))

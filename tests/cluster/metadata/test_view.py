@@ -1,4 +1,4 @@
-"""A broker's view of the cluster, while the controller sends it in several requests."""
+"""A broker's view of the cluster while the controller sends the state in several requests."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def test_new_topic_is_published_whole() -> None:
             instance.tick()
         return shown(view)
 
-    assert lead(told(1)) is None  # of four; this broker has no replica of the others
+    assert lead(told(1)) is None  # one of four; this broker has no replica of the others
     assert len(view.topics["t"]["partitions"]) == 2
     assert know(4) == 4
     assert lead(told(1)) == 4
-    assert lead(told(5)) == 4, "more are shown when all are known"
+    assert lead(told(5)) == 4, "added partitions are shown once all are known"
     assert know(7) == 7
     assert lead(told(0, topic_id=2)) is None  # recreated under the same name
 

@@ -23,7 +23,7 @@ from ..simulation.tree import ZooKeeper
 from ..simulation.world import World
 
 STATE = znodes.state_path("t", 0)
-LATE = 1e6  # a time at which the next look is due
+LATE = 1e6  # a time at which the next check is due
 
 
 class Led:
@@ -45,11 +45,11 @@ class Led:
 
 
 class Scene:
-    """The leader's keeper of ISRs with a session of its own; `other` is what else writes."""
+    """The leader's IsrKeeper with its own session; `other` is another writer."""
 
     def __init__(self, isr: list[int]) -> None:
         self.servers = ZooKeeper(World(1))
-        self.servers.lag = 1e9  # nothing comes by itself
+        self.servers.lag = 1e9  # no transaction arrives by itself
         self.other, self.tree = (self.servers.connect(number, lambda: None) for number in (0, 1))
         self.tree.ensure(znodes.ISR_CHANGES)
         self.tree.ensure(znodes.partition_path("t", 0))
@@ -99,14 +99,14 @@ def test_unknown_outcome_is_resolved_by_a_write() -> None:
     version = scene.servers.nodes[STATE].version
     scene.look()
     assert (scene.led.standing(), scene.isr()) == (OUT, [1])
-    assert scene.servers.nodes[STATE].version == version + 1, "a write that is still on its way is refused"
+    assert scene.servers.nodes[STATE].version == version + 1, "a write in flight is refused"
 
 
 @pytest.mark.parametrize(("isr", "standing", "count"), [([1, 2], JOINING, 1), ([1], OUT, 2)])
 def test_next_process_corrects_isr_size_in_slot(isr: list[int], standing: int, count: int) -> None:
-    """Its forerunner has written an ISR and died before the slot said so: it is read from the tree at the start.
+    """The former process wrote an ISR and died before it updated the slot, so the next one reads the tree at its start.
 
-    Else acks=all would be refused for ever where a follower has joined, and taken from a leader alone where one left.
+    Otherwise acks=all would be refused for ever if a follower had joined, and wrongly accepted if one had left.
     """
     scene = Scene(isr)
     replicas.set_isr_status(scene.led.slot, {2: standing})
@@ -119,7 +119,7 @@ def test_next_process_corrects_isr_size_in_slot(isr: list[int], standing: int, c
     assert scene.led.standing() == (IN if 2 in isr else OUT)
     version = scene.servers.nodes[STATE].version
     scene.look()
-    assert scene.servers.nodes[STATE].version == version, "it is settled"
+    assert scene.servers.nodes[STATE].version == version, "no further write is needed"
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -141,7 +141,7 @@ def test_unknown_isr_shrink_is_checked(done: bool) -> None:
     fields = scene.led.slot.fields()
     replicas.record_fetch(scene.led.slot, fields, replicas.find(scene.led.slot, 2), 9, 0, 9, 10**15)
     scene.look()
-    assert scene.row[5] == scene.isr(), "the leader knows who is in the ISR"
+    assert scene.row[5] == scene.isr(), "the leader knows the ISR"
     assert scene.told() == [("t", 0)]
 
 
@@ -159,7 +159,7 @@ def test_lost_isr_notification_is_repeated() -> None:
     scene.look()
     assert (scene.isr(), scene.told()) == ([1], [])
     scene.tree.multi = multi  # type: ignore[method-assign]  # a test double
-    assert scene.keeper.due() <= 0.2, "soon"
+    assert scene.keeper.due() <= 0.2, "the notification is repeated soon"
     scene.look()
     assert scene.told() == [("t", 0)]
 
@@ -210,7 +210,7 @@ def caught_up(scene: Scene, standing: int = OUT) -> None:
 
 
 def test_high_watermark_waits_for_joining_follower(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process may die, or not get the lock, after the write: the follower may be elected all the same."""
+    """The process may die, or not get the lock, after the write, and the follower may still be elected."""
     scene = Scene([1])
     monkeypatch.setattr(scene.keeper._view, "brokers", {1: None, 2: None})
     caught_up(scene)
@@ -229,7 +229,7 @@ def test_high_watermark_waits_for_joining_follower(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("isr", "known"), [([1], replicas.UNKNOWN), ([1, 2], 5)])
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_out_of_sync_follower_joins_only_after_fetch_in_new_epoch(epoch: int, isr: list[int], known: int) -> None:
-    """It may have restarted without the end of its log, which the new epoch accounts for (decisions.broker_epochs)."""
+    """The follower may have restarted without its log's end: a new epoch covers that (decisions.broker_epochs)."""
     scene = Scene([1])
     caught_up(scene)
     values = scene.led.slot.fields()

@@ -1,4 +1,4 @@
-"""A follower's requests to a leader, rule by rule: requests, sessions, and parts of answers."""
+"""A follower's requests to a leader, rule by rule: requests, sessions, and partitions of responses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_no_request_without_partitions() -> None:
     assert len(machine) == 0
 
 
-def test_the_first_request_names_everything() -> None:
+def test_first_request_names_all_partitions() -> None:
     machine = PartitionFetchStates(LIMITS)
     machine.assign(A, at(10))
     machine.assign(C, at(20))
@@ -37,7 +37,7 @@ def test_the_first_request_names_everything() -> None:
     assert request == FetchRequest(7, 500, 1, 1000, 0, 0, 0, [part(A, 10), part(C, 20)], [], b"")
 
 
-def test_an_idle_request_names_nothing() -> None:
+def test_idle_request_names_no_partition() -> None:
     machine = following_of(A, B)
     for epoch in (1, 2, 3):
         request = fetched(machine)
@@ -54,7 +54,7 @@ def test_idle_request_visits_no_partition(monkeypatch: pytest.MonkeyPatch) -> No
     assert looked == []
 
 
-def test_later_requests_name_what_has_changed() -> None:
+def test_later_requests_name_changed_partitions() -> None:
     machine = following_of(A, B)
     machine.resume_at(A, at(15))
     machine.assign(C, at(20))
@@ -77,7 +77,7 @@ def test_restored_offset_is_no_change() -> None:
 def test_new_leader_epoch_is_sent() -> None:
     machine = following_of(A, B)
     machine.assign(A, at(10, epoch=4))
-    assert machine.requested(A) is None, "the answer under way is to the request of the former epoch"
+    assert machine.requested(A) is None, "the response in flight belongs to the former epoch"
     assert machine.requested(B) == part(B, 10)
     assert fetched(machine).parts == [part(A, 10, epoch=4)]
 
@@ -91,7 +91,7 @@ def test_request_without_session_names_every_partition() -> None:
         machine.answered(0, 0, 0)
 
 
-def test_ended_session_begins_again() -> None:
+def test_session_that_the_leader_ended_is_replaced() -> None:
     machine = following_of(A)
     fetched(machine)
     machine.answered(0, 0, 0)
@@ -106,7 +106,7 @@ def test_ended_session_begins_again() -> None:
         (errors.UNKNOWN_TOPIC_ID, 0),
     ],
 )
-def test_refused_session_begins_again(error: int, session: int) -> None:
+def test_refused_session_is_replaced(error: int, session: int) -> None:
     machine = following_of(A, B)
     machine.remove(B)
     fetched(machine)
@@ -118,7 +118,7 @@ def test_refused_session_begins_again(error: int, session: int) -> None:
     assert fetched(machine, 50).session_epoch == 1
 
 
-def test_a_session_refused_twice_waits() -> None:
+def test_session_refused_twice_backs_off() -> None:
     machine = following_of(A)
     for _ in range(2):
         fetched(machine)
@@ -149,7 +149,7 @@ def test_session_epochs_begin_again_at_one() -> None:
     assert session.epoch == 1
 
 
-# -- parts of answers
+# -- partitions of responses
 
 
 @pytest.mark.parametrize(
@@ -165,15 +165,15 @@ def test_session_epochs_begin_again_at_one() -> None:
         (12345, None, DELAY),
     ],
 )
-def test_answers_are_classified(error: int, diverging: tuple[int, int] | None, about: str) -> None:
+def test_responses_are_classified(error: int, diverging: tuple[int, int] | None, about: str) -> None:
     assert PartitionFetchStates(LIMITS).classify(error, diverging) == about
 
 
-def test_unrequested_parts_are_ignored() -> None:
+def test_unrequested_partitions_are_ignored() -> None:
     machine = following_of(A)
     machine.assign(B, at(5))
     assert machine.requested(A) == part(A, 10)
-    assert machine.requested(B) is None, "assigned after the request"
+    assert machine.requested(B) is None, "the partition is assigned after the request"
     assert machine.requested(C) is None
 
 
@@ -187,14 +187,14 @@ def test_next_request_leaves_before_records_are_appended() -> None:
     machine.resume_at(A, at(15))
     assert machine.answered(0, SESSION, 0)
     assert machine.requested(A) == part(A, 15)
-    assert fetched(machine).parts == [], "it was said before"
+    assert fetched(machine).parts == [], "the offset was sent before"
 
 
 def test_pipelined_request_covers_all_answers_or_none() -> None:
     machine = following_of(A, B)
     assert not machine.pipeline([PendingAppend(A, 15, 2, 30), PendingAppend(B, 15, 2, 15)])
     assert not machine.pipeline([])
-    assert fetched(machine).parts == [], "both are where they were"
+    assert fetched(machine).parts == [], "both positions are unchanged"
 
 
 @pytest.mark.parametrize("how", ["hold", "back_off", "remove"])
@@ -207,7 +207,7 @@ def test_pipelined_answer_of_paused_partition_is_ignored(how: str) -> None:
     ]()
     machine.set_position(A, at(12))
     assert machine.answered(0, SESSION, 0)
-    assert machine.requested(A) is None, "the answer comes behind records that are not there"
+    assert machine.requested(A) is None, "the response follows records that are not in the log"
     assert fetched(machine).forgotten == [A]
 
 

@@ -1,4 +1,4 @@
-"""The bytes that a throttle admits, in any order of events; and the meaning of its configs."""
+"""The bytes that a throttle admits in any order of events, and the meaning of its configs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def throttle(rate: int, over: QuotaWindow, counts: Traffic, own: int = WORKERS[0
     st.lists(st.tuples(st.sampled_from(WORKERS), st.integers(1, 10_000), st.integers(0, 3000)), min_size=1),
 )  # fmt: skip
 def test_workers_share_one_throttle(over: QuotaWindow, rate: int, sent: list[tuple[int, int, int]]) -> None:
-    """Compared with the rule over a list of everything sent: the samples of the window from the first used one on."""
+    """The model applies the rule to a list of all sent bytes: the samples of the window from the first used one on."""
     counts, now_ms = traffic(), 1_000_000
     all_of_them = {role: throttle(rate, over, counts, role) for role in WORKERS}
     events: list[tuple[int, int]] = []
@@ -44,7 +44,7 @@ def test_workers_share_one_throttle(over: QuotaWindow, rate: int, sent: list[tup
         now_ms += pause_ms
         all_of_them[role].count(size, now_ms)
         events.append((now_ms // over.width_ms, size))
-        now_ms += 1  # what another process has found out holds for a ms
+        now_ms += 1  # the finding of another process holds for a ms
         recent = [(n, s) for n, s in events if n > now_ms // over.width_ms - over.samples]
         elapsed = max([over.width_ms, *(now_ms - n * over.width_ms for n, _ in recent)])
         exceeded = sum(s for _, s in recent) * 1000 / elapsed > rate
@@ -78,7 +78,7 @@ def test_busy_sender_reaches_rate(rate: int, size: int, pause_ms: int) -> None:
     assert 0.8 * possible <= moved <= rate * 33 + size
 
 
-def test_excess_is_forgotten_after_window() -> None:
+def test_excess_ends_after_the_window() -> None:
     one = throttle(1000, QuotaWindow(11, 1000), traffic())
     one.count(1_000_000, 100_500)
     assert [one.exceeded(at) for at in (100_500, 101_000, 110_999)] == [True] * 3
@@ -96,7 +96,7 @@ def test_count_continues_within_one_ms() -> None:
 # -- configs
 
 
-def test_a_window_of_many_samples_is_as_long_with_fewer() -> None:
+def test_window_of_many_samples_is_merged_into_fewer() -> None:
     keys = ("replication.quota.window.num", "replication.quota.window.size.seconds")
     assert window(dict(zip(keys, (11, 1), strict=True))) == QuotaWindow(11, 1000)
     long = window(dict(zip(keys, (100, 2), strict=True)))
@@ -129,7 +129,7 @@ def in_force(side: throttles.ThrottleType, seen: Snapshot) -> Throttle | None:
     return throttles.in_force(side, seen, config(), traffic(), side.roles.start)
 
 
-def test_nothing_is_throttled_without_replicas_or_without_a_rate() -> None:
+def test_throttle_needs_replicas_and_a_rate() -> None:
     rate = {"1": {LEADER.rate: "5"}}
     names = {"leader_replication_throttled_replicas": "0:1"}
     assert in_force(LEADER, snapshot({}, **names)) is None
@@ -141,7 +141,7 @@ def test_nothing_is_throttled_without_replicas_or_without_a_rate() -> None:
 
 @pytest.mark.parametrize("level", ["1", ""])
 @pytest.mark.parametrize("side", [LEADER, FOLLOWER])
-def test_a_rate_of_this_broker_or_of_all(side: throttles.ThrottleType, level: str) -> None:
+def test_rate_of_this_broker_or_of_all_is_in_force(side: throttles.ThrottleType, level: str) -> None:
     overrides = {side.replicas.replace(".", "_"): "3:1,4:2"}
     found = in_force(side, snapshot({level: {side.rate: "5"}}, **overrides))
     assert found is not None and found.topics == ["t"]
@@ -151,7 +151,7 @@ def test_a_rate_of_this_broker_or_of_all(side: throttles.ThrottleType, level: st
 
 
 @pytest.mark.parametrize("good", ["*", "", "0:1", "0:1,1:2", "0:1,,1:2", " 0:1 , 1:2 "])
-def test_lists_of_throttled_replicas(good: str) -> None:
+def test_valid_throttled_replicas_are_accepted(good: str) -> None:
     configdef.validate_topic({LEADER.replicas: good, FOLLOWER.replicas: good})
 
 
@@ -162,7 +162,7 @@ def test_invalid_throttled_replicas_are_refused(bad: str) -> None:
 
 
 @pytest.mark.parametrize("name", [LEADER.rate, FOLLOWER.rate])
-def test_rates_are_numbers_for_one_broker_or_all(name: str) -> None:
+def test_rates_are_valid_for_one_broker_or_all(name: str) -> None:
     for per_broker in (True, False):
         configdef.validate_dynamic({name: "0"}, per_broker)
         for bad in ("-1", "fast"):

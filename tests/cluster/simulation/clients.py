@@ -12,7 +12,7 @@ class Producers:
         self.cluster = cluster
         self.pause = pause
         self.over = False
-        self._stubborn = cluster.world.random.choice((0.0, 0.1, 0.3))  # how often they do not ask who leads
+        self._stubborn = cluster.world.random.choice((0.0, 0.1, 0.3))  # how often they do not look up the leader
 
     def begin(self) -> None:
         """Send a record, and schedule the next one."""

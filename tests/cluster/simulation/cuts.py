@@ -26,7 +26,7 @@ class Cuts(truncations.Truncations):
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process: Any = process
-        self._over = True  # who finds the lock taken comes again in another event
+        self._over = True  # an attempt that finds the lock taken is repeated in another event
         self.under_way = 0
 
     def begin(

@@ -20,7 +20,7 @@ from .world import Process, World
 SLOTS = 64  # in a region; see seams
 
 
-LOCKS: dict[Path, Locks] = {}  # by the run directory: who asks has only that
+LOCKS: dict[Path, Locks] = {}  # by the run directory, which is all that callers have
 
 
 class Bytes(bytearray):
@@ -102,7 +102,7 @@ class _Metadata:
 
 
 class Rows(dict[str, Any]):
-    """The process table, which nobody reads here."""
+    """The process table, which is not read here."""
 
     def row(self, role: int) -> list[int]:
         return [0] * 32
@@ -139,7 +139,7 @@ class Shared:
 
 
 class Config(dict[str, Any]):
-    """A broker's static configuration, as far as anybody asks."""
+    """The part of a broker's static configuration that is read here."""
 
     clustered = True
     between_brokers = "PLAINTEXT"

@@ -65,7 +65,7 @@ class Connection:
         if network.is_cut(*self._way(to_server)):
             network.world.after(0.1, None, lambda: self._arrive(to_server, number))
             return
-        if min(self._under_way[to_server]) < number:  # something before it was held up
+        if min(self._under_way[to_server]) < number:  # an earlier message is delayed
             network.world.after(0.01, None, lambda: self._arrive(to_server, number))
             return
         message = self._under_way[to_server].pop(number)
@@ -126,7 +126,7 @@ class Network:
         self.slow = 0.0  # extra seconds for some, at most
         self.stray_s = 0.5
         self.hosts: dict[int, str] = {}
-        self.refusing: dict[int, float] = {}  # brokers that are there, but refuse until then
+        self.refusing: dict[int, float] = {}  # brokers that run, but refuse connections until then
         self.cuts: set[tuple[int, int]] = set()  # sender, receiver
         self.accept: dict[int, Callable[[Connection, str], End | None]] = {}
         self.orders: deque[tuple[int, Any]] = deque(maxlen=300)  # what controllers have sent, and to whom
@@ -186,7 +186,7 @@ class Network:
                     one.close(by_server=bool(side))
 
     def vanished(self, broker: int) -> None:
-        """The host is gone: its peers notice only when it is back."""
+        """The host is gone; its peers notice only when it is back."""
         self.hosts[broker] = VANISHED
         for one in self.of(broker):
             self.forget(one)

@@ -56,7 +56,7 @@ class Session(Tree):
 
     @property
     def lasts(self) -> bool:
-        """Whether the servers still have it."""
+        """Whether the servers still have the session."""
         return self._number in self._servers.sessions
 
     @property

@@ -103,7 +103,7 @@ class ZooKeeper:
         return results
 
     def _show(self, writer: Session | None, fired: list[tuple[str, str]]) -> None:
-        """Events go to the writer at once, to other sessions when their servers have the transaction."""
+        """Send events to the writer at once, and to other sessions when their servers have the transaction."""
         zxid = self.zxid
         self.fired.append((zxid, fired))
         if self.lag:

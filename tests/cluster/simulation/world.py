@@ -30,7 +30,7 @@ class Process:
         self.alive = True
         self.busy = False
         self.stopped_until = 0.0
-        self.effects_left = 0  # when it is about to have the last of these, it ends; 0: it goes on
+        self.effects_left = 0  # the process ends at the last of these effects; 0: it continues
         self.end: Action = lambda: None
         self.deferred: list[Event] = []
 
@@ -87,7 +87,7 @@ class World:
     def between(self, low: float, high: float) -> float:
         return low + (high - low) * self.random.random()
 
-    # -- telling
+    # -- output
 
     @property
     def telling(self) -> bool:
@@ -104,7 +104,7 @@ class World:
     # -- events
 
     def after(self, seconds: float, process: Process | None, action: Action) -> None:
-        """Have `action` happen to `process`, if it is still alive then."""
+        """Schedule `action` for `process`, if it is still alive then."""
         self._push(self.now + seconds, process, action)
 
     def _push(self, at: float, process: Process | None, action: Action) -> None:

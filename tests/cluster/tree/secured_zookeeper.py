@@ -1,4 +1,4 @@
-"""A real ZooKeeper over TLS that knows users, by SASL (DIGEST-MD5), and the files of its clients."""
+"""A real ZooKeeper over TLS with users by SASL (DIGEST-MD5), and the files of its clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROVIDERS = "org.apache.zookeeper.server.auth."
 
 
 class SecuredZooKeeper:
-    """The server, and the files of it and of its clients."""
+    """The server, and its files and those of its clients."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class SecuredZooKeeper:
         return private(self.folder / f"{name}.pem", made.key_pem + made.certificate_pem)
 
     def jaas(self, user: str, password: str) -> str:
-        """A client's file of JAAS, as Kafka's brokers have it."""
+        """A client's JAAS file, in the form of Kafka's brokers."""
         quoted = password.replace('"', '\\"')
         text = (
             f'KafkaServer {{ a.Module required x=y; }};\nClient {{ {LOGIN} username="{user}" password="{quoted}"; }};'

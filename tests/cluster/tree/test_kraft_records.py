@@ -1,4 +1,4 @@
-"""Decoding KRaft's metadata records: those that Apache Kafka wrote, torn ones and odd ones."""
+"""Decoding KRaft's metadata records: records of Apache Kafka, truncated and unusual ones."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("value", GOLDEN)
-def test_kafkas_own(value: str) -> None:
+def test_records_of_kafka_are_decoded(value: str) -> None:
     assert kraft_records.decode(bytes.fromhex(value)) == GOLDEN[value]
 
 
 @pytest.mark.parametrize("value", GOLDEN)
-def test_torn_ones_are_refused_or_end_in_what_is_not_read(value: str) -> None:
+def test_truncated_records_are_refused_unless_only_unread_fields_are_cut(value: str) -> None:
     whole = bytes.fromhex(value)
     for length in range(len(whole)):
         try:
@@ -67,7 +67,7 @@ def test_torn_ones_are_refused_or_end_in_what_is_not_read(value: str) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes(value: bytes) -> None:
+def test_random_bytes_are_decoded_or_refused(value: bytes) -> None:
     try:
         kraft_records.decode(value)
     except MetadataRecordError as error:
@@ -75,25 +75,25 @@ def test_any_bytes(value: bytes) -> None:
 
 
 @given(st.sampled_from([2, 3, 4, 5, 9, 11, 14, 18, 19, 21, 22]), st.binary(max_size=80))
-def test_any_fields(api_key: int, fields: bytes) -> None:
+def test_random_fields_are_decoded_or_refused(api_key: int, fields: bytes) -> None:
     try:
         kraft_records.decode(kraft.frame(api_key, fields))
     except MetadataRecordError:
         pass
 
 
-def test_a_newer_version_of_what_counts_is_not_guessed_at() -> None:
+def test_newer_version_of_a_known_record_is_refused() -> None:
     with pytest.raises(MetadataRecordError, match="version 3 of metadata record 3"):
         kraft_records.decode(kraft.frame(3, b"", version=3))
     with pytest.raises(MetadataRecordError, match="frame version 2"):
         kraft_records.decode(b"\x02\x02\x00")
 
 
-def test_a_record_that_is_not_known_is_skipped() -> None:
+def test_unknown_record_is_skipped() -> None:
     assert kraft_records.decode(kraft.UNKNOWN) == UnknownRecord(99)
 
 
-def test_a_secret_is_in_no_error() -> None:
+def test_no_error_contains_a_secret() -> None:
     value = kraft.frame(11, kraft.text("alice") + b"\x01" + kraft.text("salt and secret"))
     assert kraft_records.decode(value) == KeptRecord("user", b"\x06alice\x01", False)
     with pytest.raises(MetadataRecordError) as refused:
@@ -102,10 +102,10 @@ def test_a_secret_is_in_no_error() -> None:
 
 
 @given(st.binary(max_size=20), st.integers(0, 9))
-def test_voters_of_any_bytes(value: bytes, kind: int) -> None:
+def test_voters_of_random_bytes_are_a_count_or_none(value: bytes, kind: int) -> None:
     found = kraft_records.voters(kind, value)
     assert found is None or found >= -1
 
 
-def test_voters_by_an_election_that_kafka_wrote() -> None:
+def test_voters_of_an_election_record_of_kafka_are_read() -> None:
     assert kraft_records.voters(2, bytes.fromhex("00000000000002000000000002000000000000")) == 1

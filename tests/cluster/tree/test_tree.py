@@ -1,4 +1,4 @@
-"""The embedded tree against a dict: same results, same refusals, same versions, same watches, also after reopening."""
+"""The embedded tree compared with a dict: equal results, refusals, versions and watches, also after reopening."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPERATIONS = st.one_of(
 
 
 class Model:
-    """ZooKeeper's rules, over a dict of path -> [data, version, cversion, ephemeral, children ever made]."""
+    """ZooKeeper's rules, over a dict of path -> [data, version, cversion, ephemeral, children ever created]."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, list[Any]] = {"/": [b"", 0, 0, False, 0]}
@@ -96,7 +96,7 @@ class Model:
 
 
 def outcome(call: Callable[[], list[Any]]) -> list[Any] | type[t.TreeError]:
-    """What a call gave, or which refusal it raised."""
+    """The result of a call, or the type of the refusal."""
     try:
         return call()
     except t.TreeError as error:
@@ -142,7 +142,7 @@ class TreeMachine(RuleBasedStateMachine):
         if clean:
             self.tree.close()
         else:
-            self.tree._db.close()  # as a killed process leaves it
+            self.tree._db.close()  # as after a kill
         self.model.end_session()
         self.model.watched, self.model.events = set(), []
         self.tree = EmbeddedTree(self.path)
@@ -164,7 +164,7 @@ class TreeMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_behaves_as_the_model(tmp_path: Path) -> None:
+def test_embedded_tree_follows_the_model(tmp_path: Path) -> None:
     machine: Any = type("Machine", (TreeMachine,), {"directory": tmp_path})
     case = machine.TestCase
     case.settings = settings(max_examples=40, stateful_step_count=25)
@@ -179,7 +179,7 @@ def tree(tmp_path: Path) -> Iterator[EmbeddedTree]:
 
 
 @pytest.mark.parametrize("path", ["a", "/a/", "//a", "/a/../b", "/./a", "/a\0", ""])
-def test_bad_paths_are_refused(tree: EmbeddedTree, path: str) -> None:
+def test_invalid_paths_are_refused(tree: EmbeddedTree, path: str) -> None:
     with pytest.raises(ValueError, match="not a path"):
         tree.create(path)
 
@@ -193,17 +193,17 @@ def test_ensure_and_removal_are_inverse(tree: EmbeddedTree) -> None:
     assert tree.removal("/a") == []
 
 
-def test_a_second_writer_is_refused(tree: EmbeddedTree, tmp_path: Path) -> None:
+def test_second_writer_is_refused(tree: EmbeddedTree, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="another broker"):
         EmbeddedTree(tmp_path / "m.db")
 
 
-def test_the_file_is_private(tree: EmbeddedTree, tmp_path: Path) -> None:
+def test_tree_file_is_private(tree: EmbeddedTree, tmp_path: Path) -> None:
     tree.create("/a", b"secret")
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
-def test_files_of_others_and_of_the_future_are_refused(tmp_path: Path) -> None:
+def test_foreign_files_and_later_versions_are_refused(tmp_path: Path) -> None:
     EmbeddedTree(tmp_path / "m.db").close()
     with closing(sqlite3.connect(tmp_path / "m.db")) as db:
         db.execute("PRAGMA user_version = 99")
@@ -218,8 +218,8 @@ def test_files_of_others_and_of_the_future_are_refused(tmp_path: Path) -> None:
         EmbeddedTree(tmp_path / "text.db")
 
 
-def test_a_node_costs_the_same_however_many_siblings_it_has(tree: EmbeddedTree) -> None:
-    """Counted in steps of SQLite's machine: all that a write does is looked up, nothing is walked."""
+def test_cost_of_a_write_does_not_grow_with_siblings(tree: EmbeddedTree) -> None:
+    """The cost is counted in steps of SQLite's machine: a write uses lookups, not scans."""
     tree.ensure("/a")
 
     def cost(*operations: t.Operation) -> int:

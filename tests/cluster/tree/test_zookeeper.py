@@ -1,4 +1,4 @@
-"""The tree in a real ZooKeeper: the same as in one file, and what only a store that can be away does."""
+"""The tree in a real ZooKeeper: it behaves as the embedded one, and handles outages and sessions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from .test_tree import PATHS, Model, TreeMachine
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1")]
 
-SESSION_MS = 10_000  # the most a server with ticks of 500 ms gives; a busy machine misses heartbeats of less
+SESSION_MS = (
+    10_000  # the maximum of a server with ticks of 500 ms; a busy machine misses heartbeats of shorter sessions
+)
 SHORT_MS = 2000
 Open = Callable[..., ZooKeeperTree]
 
@@ -42,7 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 
 @pytest.fixture
 def chroot() -> str:
-    """A path of this test."""
+    """This test's path."""
     return f"/test-{time.monotonic_ns()}"
 
 
@@ -69,7 +71,7 @@ def tree(connect: Open) -> ZooKeeperTree:
 
 
 class ZooKeeperMachine(TreeMachine):
-    """The same machine as for the embedded tree; another session sees the same."""
+    """The machine of the embedded tree, with ZooKeeper; another session sees the same state."""
 
     connect: str
     _chroots = itertools.count()
@@ -86,7 +88,7 @@ class ZooKeeperMachine(TreeMachine):
 
     @rule()
     def poll(self) -> None:
-        """Events come in order, a moment after the answers of the writes that made them."""
+        """Events come in order, shortly after the answers to the writes that caused them."""
         got: list[tuple[str, str]] = []
         wait_until(lambda: got.extend(self.tree.poll()) or len(got) >= len(self.model.events), 20, fail=False)
         assert [tuple(event) for event in got] == self.model.events
@@ -94,7 +96,7 @@ class ZooKeeperMachine(TreeMachine):
 
     @rule(clean=st.booleans())
     def reopen(self, clean: bool) -> None:
-        self.tree.close()  # a session that just ends keeps its nodes for a while: see below
+        self.tree.close()  # the nodes of a session that is not closed stay for a while: see below
         self.model.end_session()
         self.model.watched, self.model.events = set(), []
         self._open()
@@ -106,12 +108,12 @@ class ZooKeeperMachine(TreeMachine):
         assert [one and one[0] for one in found] == [node and node[0] for node in expected]
 
 
-def test_behaves_as_the_model(server: ZooKeeper) -> None:
+def test_zookeeper_tree_follows_the_model(server: ZooKeeper) -> None:
     machine: Any = type("Machine", (ZooKeeperMachine,), {"connect": server.connect})
     run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=20))
 
 
-def test_a_session_that_is_cut_off_loses_its_watches_and_keeps_its_nodes(tree: ZooKeeperTree, connect: Open) -> None:
+def test_disconnected_session_loses_its_watches_and_keeps_its_nodes(tree: ZooKeeperTree, connect: Open) -> None:
     other = connect()
     tree.create("/mine", b"1", ephemeral=True)
     tree.get("/mine", watch=True)
@@ -127,39 +129,37 @@ def test_a_session_that_is_cut_off_loses_its_watches_and_keeps_its_nodes(tree: Z
     assert _events(tree, 1) == [t.Event(t.CHANGED, "/mine")]
 
 
-def test_a_server_that_does_not_answer_is_unavailable_and_then_the_session_is_another(
-    connect: Open, server: ZooKeeper
-) -> None:
+def test_silent_server_is_unavailable_and_a_new_session_follows(connect: Open, server: ZooKeeper) -> None:
     tree = connect(session_ms=SHORT_MS)
     wait_until(lambda: _made(tree), 30, "a node")
     server.suspend()
     try:
         with pytest.raises(t.TreeUnavailable):
             tree.get("/mine")
-        wait_until(lambda: tree.session == 0, 20, "the client to see that it has no connection")
+        wait_until(lambda: tree.session == 0, 20, "the client to notice the lost connection")
         with pytest.raises(t.TreeUnavailable, match="not connected"):
             tree.set("/mine", b"1")
     finally:
         server.kill()
-        time.sleep(SHORT_MS / 1000)  # the fault: it is away for longer than the session lasts
-        server.start()  # gives each session it knows its whole time again
+        time.sleep(SHORT_MS / 1000)  # longer than the session lasts
+        server.start()  # a started server restarts the timeout of each session
     settled = lambda: tree.session and _owner(tree) in (0, tree.session)  # noqa: E731
     wait_until(settled, 30, "a session, and no node of another one")
 
 
 def _made(tree: ZooKeeperTree) -> bool:
-    """Whether there is a /mine of the session; not where a busy machine has let so short a session end."""
+    """Whether the session has its /mine; not if so short a session has expired on a busy machine."""
     try:
         tree.create("/mine", ephemeral=True)
     except t.TreeUnavailable:
         return False
-    except t.NodeExists:  # of the former one, for a moment; or made, and the answer was lost
+    except t.NodeExists:  # the former session's node still exists, or the answer to its creation was lost
         return tree.session != 0 and _owner(tree) == tree.session
     return True
 
 
 def _owner(tree: ZooKeeperTree) -> int:
-    """The session that /mine is of, 0 when there is no such node, -1 when that cannot be told."""
+    """The session that owns /mine; 0 without such a node, -1 if that is unknown."""
     try:
         stat = tree.exists("/mine")
     except t.TreeUnavailable:
@@ -167,8 +167,8 @@ def _owner(tree: ZooKeeperTree) -> int:
     return stat.owner if stat else 0
 
 
-def test_an_expired_session_is_followed_by_another_one(tree: ZooKeeperTree, server: ZooKeeper) -> None:
-    """Ended by a client with the same credentials, as a server ends a session that has timed out."""
+def test_expired_session_is_replaced(tree: ZooKeeperTree, server: ZooKeeper) -> None:
+    """A client with the same credentials ends the session, as a server does on its timeout."""
     from kazoo.client import KazooClient
 
     tree.create("/mine", ephemeral=True)
@@ -183,12 +183,12 @@ def test_an_expired_session_is_followed_by_another_one(tree: ZooKeeperTree, serv
 
 
 @pytest.mark.parametrize(("asked", "given"), [(100, 1000), (SHORT_MS, SHORT_MS), (60_000, SESSION_MS)])
-def test_how_long_a_session_lasts_says_the_server(connect: Open, asked: int, given: int) -> None:
-    """With ticks of 500 ms at least two of them, at most twenty."""
+def test_server_bounds_the_session_timeout(connect: Open, asked: int, given: int) -> None:
+    """A session lasts between two and twenty ticks of 500 ms."""
     assert connect(session_ms=asked).session_ms == given
 
 
-def test_a_large_answer_of_many_nodes(tree: ZooKeeperTree) -> None:
+def test_many_nodes_are_read_at_once(tree: ZooKeeperTree) -> None:
     tree.ensure("/many")
     for first in range(0, 2000, 500):
         tree.multi([t.Create(f"/many/{n}", b"%d" % n) for n in range(first, first + 500)])
@@ -196,8 +196,8 @@ def test_a_large_answer_of_many_nodes(tree: ZooKeeperTree) -> None:
     assert [one and one[0] for one in found] == [*(b"%d" % n for n in range(2000)), None]
 
 
-def test_what_others_may_do_with_its_nodes(tree: ZooKeeperTree, connect: Open) -> None:
-    """`zookeeper.set.acl`: who has no secret may read all but secrets and write below /consumers."""
+def test_acls_let_others_read_all_but_secrets_and_write_consumers(tree: ZooKeeperTree, connect: Open) -> None:
+    """With `zookeeper.set.acl`, unauthenticated clients may read all but secrets, and write below /consumers."""
     private = connect(auth="digest:odradek:secret", set_acl=True)
     for path in ("/consumers/ours", "/brokers", "/config/users", "/config/brokers"):
         private.ensure(path)
@@ -212,7 +212,7 @@ def test_what_others_may_do_with_its_nodes(tree: ZooKeeperTree, connect: Open) -
     again.create("/config/users/me")
 
 
-def test_who_is_not_there_is_named() -> None:
+def test_error_names_the_missing_server_and_the_setting() -> None:
     port = free_port()
     with pytest.raises(ConnectError, match=rf"ZooKeeper at 127.0.0.1:{port} \(zookeeper.connect\) does not respond"):
         ZooKeeperTree(f"127.0.0.1:{port}", SESSION_MS, connect_ms=500)
@@ -238,7 +238,7 @@ os._exit(0)
 def _die(
     hosts: str, former: tuple[int, bytes] | None = None, connect_ms: int = 60_000
 ) -> tuple[int, bytes] | str:  # fmt: skip
-    """The session that a process leaves, or why it got none."""
+    """The session that a dead process leaves, or the error if it got none."""
     words = [str(former[0]), former[1].hex()] if former else []
     command = [sys.executable, "-c", _PROCESS, hosts, str(SESSION_MS), str(connect_ms), *words]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -248,15 +248,15 @@ def _die(
     return int(number), bytes.fromhex(password)
 
 
-def test_a_connection_that_is_lost_at_once_is_made_again(server: ZooKeeper, chroot: str) -> None:
+def test_connection_lost_at_once_is_retried(server: ZooKeeper, chroot: str) -> None:
     with closing(Flapping(server.port, cuts=2)) as flapping:
         left = _die(flapping.connect + chroot)
         assert isinstance(left, tuple) and flapping.cut == 2, left
         assert _die(flapping.connect + chroot, left) == left
 
 
-def test_a_session_outlasts_a_request_for_it_that_is_never_answered(server: ZooKeeper, chroot: str) -> None:
-    """A server that starts can take the first request of a connection and forget it."""
+def test_session_survives_an_unanswered_reconnection(server: ZooKeeper, chroot: str) -> None:
+    """A starting server may take the first request of a connection without an answer."""
     with (
         closing(Forgetful(server.port)) as proxy,
         closing(ZooKeeperTree(proxy.connect + chroot, SESSION_MS)) as tree,
@@ -269,20 +269,20 @@ def test_a_session_outlasts_a_request_for_it_that_is_never_answered(server: ZooK
         assert proxy.forgets == 0 and tree.session == session
 
 
-def test_a_session_of_a_former_process_outlasts_a_failure_to_go_on_with_it(server: ZooKeeper, chroot: str) -> None:
-    """A broker whose controller process ends in a bad moment stays registered: the next process goes on."""
+def test_session_of_a_former_process_survives_a_failed_resumption(server: ZooKeeper, chroot: str) -> None:
+    """A broker stays registered if a controller process fails to resume the session: the next one resumes it."""
     left = _die(server.connect + chroot)
     assert isinstance(left, tuple)
     with closing(Flapping(server.port, cuts=math.inf)) as flapping:
         assert "does not respond" in _die(flapping.connect + chroot, left, connect_ms=2000)
-        assert flapping.cut, "in the session that was left"
+        assert flapping.cut, "the connection was cut in the former session"
     with closing(ZooKeeperTree(server.connect + chroot, SESSION_MS, former=left)) as next_one:
         found = next_one.exists("/mine")
         assert found is not None and found.owner == next_one.session == left[0]
 
 
-def test_nobody_goes_on_trying_to_end_the_session_of_a_former_process(server: ZooKeeper, chroot: str) -> None:
-    """Who waits for ZooKeeper tries many times: each client that was left would take the session from the next."""
+def test_failed_resumption_leaves_no_client_behind(server: ZooKeeper, chroot: str) -> None:
+    """A process that waits for ZooKeeper retries often; each leftover client would take the session from the next."""
     left = _die(server.connect + chroot)
     assert isinstance(left, tuple)
     others = {*threading.enumerate()}
@@ -294,8 +294,8 @@ def test_nobody_goes_on_trying_to_end_the_session_of_a_former_process(server: Zo
         assert not [name for name in new if "_accept" not in name and "_pass_on" not in name]
 
 
-def test_a_session_of_a_former_process_outlasts_a_refusal(server: ZooKeeper, chroot: str) -> None:
-    """Here for a chroot that is gone and may not be made again."""
+def test_session_of_a_former_process_survives_a_refusal(server: ZooKeeper, chroot: str) -> None:
+    """The refusal is for a chroot that is gone and may not be created."""
     from kazoo.security import make_digest_acl
 
     left = _die(server.connect + chroot)
@@ -309,9 +309,9 @@ def test_a_session_of_a_former_process_outlasts_a_refusal(server: ZooKeeper, chr
 
 
 class Flapping:
-    """Passes connections on to `port`: each of the first `cuts` is cut when the client sends its first request.
+    """A proxy for `port`: each of the first `cuts` connections is cut when the client sends its first request.
 
-    Its session has begun by then, or is gone on with.
+    The session has begun or been resumed by then.
     """
 
     def __init__(self, port: int, cuts: float) -> None:
@@ -350,7 +350,7 @@ class Flapping:
 
 
 class Forgetful(Flapping):
-    """Answers nothing on the next `forgets` connections."""
+    """A proxy that answers nothing on the next `forgets` connections."""
 
     forgets = 0
 
@@ -367,7 +367,7 @@ class Forgetful(Flapping):
 
 
 def _events(tree: ZooKeeperTree, count: int) -> list[t.Event]:
-    """The next `count` events, awaited by the descriptor alone."""
+    """The next `count` events; waits only on the descriptor."""
     found: list[t.Event] = []
     deadline = time.monotonic() + 30
     while len(found) < count and time.monotonic() < deadline:

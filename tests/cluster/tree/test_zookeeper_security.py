@@ -1,4 +1,4 @@
-"""Sessions with a real ZooKeeper over TLS, and those of users: SASL by DIGEST-MD5, certificates, ACLs."""
+"""Sessions with a real ZooKeeper over TLS, and authenticated ones: SASL DIGEST-MD5, certificates, ACLs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def tls(secured: SecuredZooKeeper, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def connect(secured: SecuredZooKeeper) -> Iterator[Open]:
-    """Opens sessions with the settings of a broker, below a path of this test."""
+    """Opens sessions with a broker's settings, below this test's path."""
     opened: list[ZooKeeperTree] = []
     chroot = f"/test-{time.monotonic_ns()}"
 
@@ -87,7 +87,7 @@ def acl_of(tree: ZooKeeperTree, path: str) -> set[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("versions", [{}, {"zookeeper_ssl_enabled_protocols": ["TLSv1.3", "TLSv1.2"]}])
-def test_a_session_over_tls(secured: SecuredZooKeeper, connect: Open, versions: dict[str, Any]) -> None:
+def test_session_over_tls_reads_and_writes(secured: SecuredZooKeeper, connect: Open, versions: dict[str, Any]) -> None:
     tree = connect(**tls(secured, **versions))
     assert version_of(tree) == "TLSv1.2", "the version of this ZooKeeper"
     tree.ensure("/many")
@@ -96,7 +96,7 @@ def test_a_session_over_tls(secured: SecuredZooKeeper, connect: Open, versions: 
     assert [one and one[0] for one in found] == [b"%d" % n * 100 for n in range(500)]
 
 
-def test_a_large_node(secured: SecuredZooKeeper, connect: Open) -> None:
+def test_large_node_is_read_over_tls(secured: SecuredZooKeeper, connect: Open) -> None:
     tree = connect(**tls(secured))
     tree.create("/large", bytes(900_000))
     assert tree.get("/large", watch=True)[0] == bytes(900_000)
@@ -105,7 +105,7 @@ def test_a_large_node(secured: SecuredZooKeeper, connect: Open) -> None:
     wait_until(lambda: events.extend(tree.poll()) or t.Event(t.CHANGED, "/large") in events, 20, "the event")
 
 
-def test_a_lost_connection_comes_again_over_tls(secured: SecuredZooKeeper, connect: Open) -> None:
+def test_lost_connection_is_replaced_over_tls(secured: SecuredZooKeeper, connect: Open) -> None:
     import socket
 
     tree = connect(**tls(secured))
@@ -118,7 +118,7 @@ def test_a_lost_connection_comes_again_over_tls(secured: SecuredZooKeeper, conne
 
 
 @pytest.mark.parametrize("kind", ["pem", "p12"])
-def test_a_certificate_is_a_user(secured: SecuredZooKeeper, connect: Open, kind: str) -> None:
+def test_certificate_authenticates_a_user(secured: SecuredZooKeeper, connect: Open, kind: str) -> None:
     path = secured.pair("broker1", [])
     given: dict[str, Any] = {"zookeeper_ssl_keystore_location": path}
     if kind == "p12":
@@ -140,7 +140,9 @@ def _pkcs12(pem: Path) -> str:
     return private(pem.with_suffix(".p12"), data)
 
 
-def test_what_is_not_trusted_is_named(secured: SecuredZooKeeper, connect: Open, tmp_path: Path) -> None:
+def test_untrusted_certificate_error_names_the_setting(
+    secured: SecuredZooKeeper, connect: Open, tmp_path: Path
+) -> None:
     other = private(tmp_path / "other.pem", certificates.new_ca(NOW, "Other").certificate_pem)
     given = {"zookeeper_connection_timeout_ms": 2000}
     with pytest.raises(OdradekError, match=r"certificate is refused: .*\(ssl.truststore.location\)"):
@@ -151,7 +153,7 @@ def test_what_is_not_trusted_is_named(secured: SecuredZooKeeper, connect: Open, 
     assert connect(**tls(secured, **any_name, zookeeper_ssl_endpoint_identification_algorithm=""), **given).session
 
 
-def test_a_port_without_tls_is_named(secured: SecuredZooKeeper, connect: Open) -> None:
+def test_error_of_a_port_without_tls_names_the_setting(secured: SecuredZooKeeper, connect: Open) -> None:
     plain = {"zookeeper_connect": f"localhost:{secured.zookeeper.port}", "zookeeper_connection_timeout_ms": 3000}
     with pytest.raises(OdradekError, match=r"does not respond: TLS with localhost \(zookeeper.ssl.client.enable\)"):
         connect(**tls(secured, **plain))
@@ -162,7 +164,9 @@ def test_a_port_without_tls_is_named(secured: SecuredZooKeeper, connect: Open) -
 
 @pytest.mark.parametrize("over_tls", [False, True])
 @pytest.mark.parametrize(("user", "password"), [("kafka", "hunter2"), ("käthe", 'pass"wörd€')])
-def test_a_user_of_jaas(secured: SecuredZooKeeper, connect: Open, user: str, password: str, over_tls: bool) -> None:
+def test_jaas_user_owns_the_nodes(
+    secured: SecuredZooKeeper, connect: Open, user: str, password: str, over_tls: bool
+) -> None:
     given = tls(secured) if over_tls else {}
     given["odradek_zookeeper_login_config"] = secured.jaas(user, password)
     tree = connect(**given, zookeeper_set_acl=True)
@@ -174,7 +178,7 @@ def test_a_user_of_jaas(secured: SecuredZooKeeper, connect: Open, user: str, pas
     assert acl_of(tree, "/consumers") == {("world", "anyone", 31)}
 
 
-def test_a_wrong_password(secured: SecuredZooKeeper, connect: Open) -> None:
+def test_wrong_password_is_one_line_without_the_password(secured: SecuredZooKeeper, connect: Open) -> None:
     with pytest.raises(
         BootError, match=r"odradek.zookeeper.login.config: ZooKeeper refuses user or password"
     ) as caught:
@@ -182,7 +186,7 @@ def test_a_wrong_password(secured: SecuredZooKeeper, connect: Open) -> None:
     assert "hunter5" not in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_user_is_known_after_a_lost_connection(secured: SecuredZooKeeper, connect: Open) -> None:
+def test_user_is_authenticated_again_after_a_lost_connection(secured: SecuredZooKeeper, connect: Open) -> None:
     import socket
 
     tree = connect(odradek_zookeeper_login_config=secured.jaas("kafka", "hunter2"), zookeeper_set_acl=True)
@@ -199,13 +203,13 @@ def _creates(tree: ZooKeeperTree, path: str) -> bool:
     return True
 
 
-# -- a user that is refused after a lost connection
+# -- a user who is refused after a lost connection
 
 _NO_DIGEST = "-Dzookeeper.DigestAuthenticationProvider.enabled=false"
 
 
 class Restarted:
-    """A server of its own, started again with other options; and the sessions with it."""
+    """A separate server that restarts with other options, and the sessions with it."""
 
     def __init__(self, folder: Path, options: list[str]) -> None:
         self.zookeeper = ZooKeeper(folder / "server", options=options).start()
@@ -243,10 +247,10 @@ def jaas(tmp_path: Path) -> Callable[[str], list[str]]:
 
 
 @pytest.mark.parametrize("setting", ["odradek.zookeeper.auth", "odradek.zookeeper.login.config"])
-def test_a_user_that_is_refused_for_a_while(
+def test_session_continues_after_its_user_was_refused_for_a_while(
     setting: str, tmp_path: Path, jaas: Callable[[str], list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server that comes back knows the user no more, and later does: it is as a lost connection, with one line."""
+    """A restarted server refuses the user for a while: the session counts as disconnected, and one line is logged."""
     client = private(tmp_path / "client.conf", f'Client {{ {LOGIN} username="kafka" password="hunter2"; }};'.encode())
     value, takes, refuses = {
         "odradek.zookeeper.auth": ("digest:kafka:hunter2", [], [_NO_DIGEST]),
@@ -263,7 +267,9 @@ def test_a_user_that_is_refused_for_a_while(
         lines = _over(2, tree, caplog)
         assert len(lines) == 1 and lines[0].startswith(f"{setting}: ZooKeeper refuses "), lines
         assert lines[0].endswith("; trying again") and "hunter" not in caplog.text
-        assert [event.kind for event in tree.poll()] == [t.DISCONNECTED], "no connection counts before its user does"
+        assert [event.kind for event in tree.poll()] == [t.DISCONNECTED], (
+            "the session is disconnected until the user is authenticated"
+        )
         server.restart(takes)
         wait_until(lambda: _creates(tree, "/config"), 30, "a node")
         assert acl_of(tree, "/config") == acl_of(tree, "/brokers") and tree.session == session
@@ -273,7 +279,7 @@ def test_a_user_that_is_refused_for_a_while(
 
 
 def _over(seconds: float, tree: ZooKeeperTree, caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What is said while it is tried again; nothing is sent meanwhile."""
+    """The lines logged during retries; no request is sent meanwhile."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         with pytest.raises(t.NotDone):
@@ -281,8 +287,8 @@ def _over(seconds: float, tree: ZooKeeperTree, caplog: pytest.LogCaptureFixture)
     return [one.getMessage() for one in caplog.records if one.name.startswith("odradek") and one.levelno >= 30]
 
 
-def test_a_process_that_takes_a_session_over_is_started_again(tmp_path: Path) -> None:
-    """Its broker serves: a BootError would end that for good (broker.errors)."""
+def test_refused_user_of_a_resumed_session_is_no_boot_error(tmp_path: Path) -> None:
+    """The broker serves; a BootError would stop it permanently (broker.errors)."""
     server = Restarted(tmp_path, [])
     auth = {"odradek_zookeeper_auth": "digest:kafka:hunter2"}
     try:
@@ -296,7 +302,7 @@ def test_a_process_that_takes_a_session_over_is_started_again(tmp_path: Path) ->
         server.close()
 
 
-def test_a_start_with_a_user_that_is_refused(tmp_path: Path) -> None:
+def test_start_with_a_refused_user_is_a_boot_error(tmp_path: Path) -> None:
     server = Restarted(tmp_path, [_NO_DIGEST])
     try:
         with pytest.raises(
@@ -311,8 +317,8 @@ def test_a_start_with_a_user_that_is_refused(tmp_path: Path) -> None:
 # -- zookeeper.set.acl
 
 
-def test_an_open_tree_is_refused(secured: SecuredZooKeeper, connect: Open) -> None:
-    """As after Kafka's first step to a secure ZooKeeper; its tool, of which this sets the ACLs, makes the second."""
+def test_tree_with_open_acls_is_refused(secured: SecuredZooKeeper, connect: Open) -> None:
+    """The tree is as after Kafka's first step to a secure ZooKeeper; Kafka's tool, which sets ACLs, is the second."""
     login = {"odradek_zookeeper_login_config": secured.jaas("kafka", "hunter2")}
     tree = connect(**login)
     for path in znodes.PERSISTENT:
@@ -330,7 +336,7 @@ def test_an_open_tree_is_refused(secured: SecuredZooKeeper, connect: Open) -> No
     assert tree.is_open("/consumers")
 
 
-def test_a_new_tree_is_closed(secured: SecuredZooKeeper, connect: Open) -> None:
+def test_new_tree_has_closed_acls(secured: SecuredZooKeeper, connect: Open) -> None:
     given = {"odradek_zookeeper_login_config": secured.jaas("kafka", "hunter2"), "zookeeper_set_acl": True}
     tree = connect(**given)
     for path in znodes.PERSISTENT:
@@ -357,7 +363,7 @@ def test_a_new_tree_is_closed(secured: SecuredZooKeeper, connect: Open) -> None:
         ({"zookeeper_ssl_keystore_location": "/nowhere.pem"}, "zookeeper.ssl.keystore.location: /nowhere.pem does"),
     ],
 )
-def test_a_wrong_setting_is_one_line(secured: SecuredZooKeeper, changes: dict[str, Any], line: str) -> None:
+def test_invalid_setting_is_one_line(secured: SecuredZooKeeper, changes: dict[str, Any], line: str) -> None:
     with pytest.raises(ValueError) as caught:
         zookeeper_credentials.tls_context(Config(**tls(secured, **changes)))
     assert str(caught.value).startswith(line) and "\n" not in str(caught.value)
@@ -374,7 +380,7 @@ def test_a_wrong_setting_is_one_line(secured: SecuredZooKeeper, changes: dict[st
         (f'Client {{ {LOGIN} username="u" password="hunter2" }};', "must end with ;"),
     ],
 )
-def test_a_wrong_file_of_jaas_is_one_line(tmp_path: Path, text: str | None, line: str) -> None:
+def test_invalid_jaas_file_is_one_line(tmp_path: Path, text: str | None, line: str) -> None:
     path = tmp_path / "jaas.conf"
     if text is not None:
         path.write_text(text)

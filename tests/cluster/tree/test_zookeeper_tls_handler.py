@@ -1,4 +1,4 @@
-"""kazoo's threads over TLS: what OpenSSL holds back, and peers that fail."""
+"""kazoo's threads over TLS: bytes buffered in OpenSSL, and peers that fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = datetime.datetime.now(datetime.UTC)
 
 
 class Server:
-    """Sends `data` in one record after the handshake, or in its place, and reads to the end; then the next."""
+    """Sends `data` in one record after the handshake, or instead of it, and reads to the end; one peer at a time."""
 
     def __init__(self, data: bytes, tls: ssl.SSLContext | None) -> None:
         self.connections = 0
@@ -69,7 +69,7 @@ def handler(loaded: listener.TlsListener) -> Iterator[TlsHandler]:
 
 
 def test_bytes_in_openssl_count_as_readable(handler: TlsHandler, loaded: listener.TlsListener) -> None:
-    """kazoo reads a frame and polls: the next one of the same record would wait for the next heartbeat."""
+    """kazoo reads a frame and polls: otherwise the next frame of the record would wait for the next heartbeat."""
     server = Server(b"abcd", loaded.server)
     ours, theirs = socket.socketpair()
     with ours, theirs, handler.create_connection(address=server.address, hostname="localhost", timeout=10) as sock:
@@ -84,14 +84,14 @@ def test_bytes_in_openssl_count_as_readable(handler: TlsHandler, loaded: listene
 
 
 @pytest.mark.parametrize(("data", "why"), [(b"", "closed the connection"), (b"garbage" * 9, "speaks no TLS")])
-def test_a_peer_without_tls_is_named(handler: TlsHandler, data: bytes, why: str) -> None:
+def test_error_of_a_peer_without_tls_names_the_setting(handler: TlsHandler, data: bytes, why: str) -> None:
     server = Server(data, None)
     with pytest.raises(OSError, match=rf"TLS with localhost \(zookeeper.ssl.client.enable\): .*{why}"):
         handler.create_connection(address=server.address, hostname="localhost", timeout=10)
     server.close()
 
 
-def test_a_silent_peer_is_given_up(handler: TlsHandler) -> None:
+def test_silent_peer_times_out(handler: TlsHandler) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         pytest.raises(OSError, match=r"TLS with localhost .* timed out"),
@@ -99,17 +99,17 @@ def test_a_silent_peer_is_given_up(handler: TlsHandler) -> None:
         handler.create_connection(address=silent.getsockname(), hostname="localhost", timeout=0.2)
 
 
-# -- what a command does not wait for
+# -- failures that a command does not retry
 
 
 def refusal(server: Server, client: ssl.SSLContext) -> str:
-    """What a tree that is not patient says; it would wait for a minute."""
+    """The error of a tree that does not retry; a retrying one would wait for a minute."""
     with pytest.raises(NoAnswer) as caught:
         ZooKeeperTree(f"localhost:{server.address[1]}", 6000, 60_000, tls=lambda: client, patient=False)
     return str(caught.value)
 
 
-def test_a_certificate_that_is_not_trusted(loaded: listener.TlsListener) -> None:
+def test_untrusted_certificate_fails_at_once(loaded: listener.TlsListener) -> None:
     ca = certificates.new_ca(NOW, "Other")
     other = listener.load(listener_settings(inline(certificates.issue(ca, "c", [], NOW, 9), ca)), NOW.timestamp())
     server = Server(b"", loaded.server)
@@ -121,8 +121,8 @@ def test_a_certificate_that_is_not_trusted(loaded: listener.TlsListener) -> None
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_a_client_without_the_certificate_that_the_server_wants(version: str) -> None:
-    """With TLS 1.3 its handshake succeeds, and the first read says what is missing."""
+def test_missing_client_certificate_fails_at_once(version: str) -> None:
+    """With TLS 1.3 the handshake succeeds, and the first read has the error."""
     ca = certificates.new_ca(NOW)
     given = inline(certificates.issue(ca, "zookeeper", ["localhost"], NOW, 9), ca)
     given |= {"ssl.client.auth": "required", "ssl.enabled.protocols": version}
@@ -134,8 +134,8 @@ def test_a_client_without_the_certificate_that_the_server_wants(version: str) ->
     server.close()
 
 
-def test_one_of_two_servers_is_enough(handler: TlsHandler, loaded: listener.TlsListener) -> None:
-    """The other may have a good certificate: both are tried."""
+def test_certificate_error_of_one_of_two_servers_is_retried(handler: TlsHandler, loaded: listener.TlsListener) -> None:
+    """The other server may have a valid certificate, so both are tried."""
     server = Server(b"garbage" * 9, None)
     with suppress(OSError):
         handler.create_connection(address=server.address, hostname="localhost", timeout=10)
@@ -144,7 +144,7 @@ def test_one_of_two_servers_is_enough(handler: TlsHandler, loaded: listener.TlsL
     server.close()
 
 
-def test_a_server_that_closes_may_be_starting(handler: TlsHandler) -> None:
+def test_closed_connection_is_retried(handler: TlsHandler) -> None:
     server = Server(b"", None)
     with suppress(OSError):
         handler.create_connection(address=server.address, hostname="localhost", timeout=10)

@@ -1,4 +1,4 @@
-"""A raw connection that authenticates itself by a password, and requests of any API over it."""
+"""A raw connection that authenticates with a password, and requests of any API over it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.wire import Wire
 
 
 def authenticate(wire: Wire, mechanism: str, user: str, secret: str, token: bool = False) -> None:
-    """Raises AuthenticationError."""
+    """Authenticate the connection. Raises AuthenticationError."""
     exchange = ClientExchange(mechanism, _client(mechanism, user, Password(secret), token))
     request: bytes | None = exchange.start()
     while request is not None:
@@ -30,7 +30,7 @@ def _client(mechanism: str, user: str, secret: Password, token: bool) -> ClientM
 
 
 class SaslWire:
-    """Authenticated; raises AuthenticationError."""
+    """An authenticated connection. Raises AuthenticationError."""
 
     def __init__(
         self, bootstrap: str, user: str, secret: str, mechanism: str = "SCRAM-SHA-256", token: bool = False

@@ -1,4 +1,4 @@
-"""Requests of KIP-554 by hand, and what is in the answers."""
+"""Requests of KIP-554 built by hand, and the content of their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users and delegation tokens in one cluster of Apache Kafka 3.9.1 and this broker: what one makes, the other knows."""
+"""Users and delegation tokens in one cluster of Apache Kafka 3.9.1 and this broker: each knows those of the other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DAY = 86_400_000
 
 
 class Mixed:
-    """Apache Kafka, the controller, with a SASL listener; and this broker, whose workers' look-ups are asked."""
+    """Apache Kafka, the controller, with a SASL listener; and this broker, whose workers' lookups are used."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.zookeeper = ZooKeeper(folder / "zookeeper").start()
@@ -72,11 +72,11 @@ delegation.token.secret.key={KEY}
 
     @property
     def live(self) -> LiveCredentials:
-        """The look-ups of one of our workers."""
+        """The credential lookups of one of our workers."""
         return LiveCredentials(catalog(self.ours), TokenSettings(Password(KEY)))
 
     def knows_token(self, token_id: str) -> bool:
-        """Whether our workers authenticate by this token."""
+        """Whether our workers accept this token."""
         return self.live.credential(SHA_256, token_id, 0) is not None
 
 
@@ -88,7 +88,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
 
 @pytest.fixture
 def theirs(mixed: Mixed) -> Iterator[SaslWire]:
-    """Alice at Kafka."""
+    """A connection of alice to Kafka."""
     wire = wait_until(lambda: signed_in(mixed, "alice", SECRET), 30, "alice signs in at Kafka")
     yield wire
     wire.close()
@@ -96,7 +96,7 @@ def theirs(mixed: Mixed) -> Iterator[SaslWire]:
 
 @pytest.fixture
 def ours(mixed: Mixed) -> Iterator[ControllerProcess]:
-    """Alice at our controller process, as a worker would forward her requests."""
+    """Our controller process, with requests of alice as a worker forwards them."""
     process = ControllerProcess(mixed.ours, "User:alice")
     yield process
     process.close()
@@ -116,7 +116,7 @@ def secret_of(hmac: bytes) -> str:
 # -- users
 
 
-def test_a_user_of_kafka_s_is_known_here(mixed: Mixed) -> None:
+def test_user_created_by_kafka_is_known_here(mixed: Mixed) -> None:
     with Wire(mixed.kafka.bootstrap) as wire:
         alter(wire, [upsertion("new"), upsertion("new", 2)])
         wait_until(lambda: mixed.live.scram(SHA_256, "new"), 10, "our workers know it")
@@ -128,14 +128,14 @@ def test_a_user_of_kafka_s_is_known_here(mixed: Mixed) -> None:
         assert describe(wire, ["new"])[1][0][1] == Error.RESOURCE_NOT_FOUND
 
 
-def test_a_broker_that_is_not_the_controller_refuses(mixed: Mixed) -> None:
+def test_broker_that_is_not_the_controller_refuses_scram_changes(mixed: Mixed) -> None:
     with Wire(mixed.ours.bootstrap) as wire:
         code, text = Error.NOT_CONTROLLER, "This is not the correct controller for this cluster."
         assert alter(wire, [upsertion("b"), upsertion("a")], [deletion("a")]) == [("a", code, text), ("b", code, text)]
 
 
-def test_a_user_written_here_signs_in_at_kafka(mixed: Mixed) -> None:
-    """As `odradek users add --zookeeper` writes it."""
+def test_user_created_here_authenticates_at_kafka(mixed: Mixed) -> None:
+    """The user's node is as `odradek users add --zookeeper` writes it."""
     made = derive(SHA_256, Password("of ours"), 8192)
     user_store.write_credentials(mixed.tree, "our user", {SHA_256: made})
     wire = wait_until(lambda: signed_in(mixed, "our user", "of ours"), 10, "Kafka knows it")
@@ -143,7 +143,7 @@ def test_a_user_written_here_signs_in_at_kafka(mixed: Mixed) -> None:
     assert wait_until(lambda: mixed.live.scram(SHA_256, "our user"), 10, "our workers know it") == made
 
 
-def test_the_decoy_key_is_in_the_tree(mixed: Mixed) -> None:
+def test_workers_use_the_decoy_key_of_the_tree(mixed: Mixed) -> None:
     key = base64.b64decode(mixed.tree.get("/odradek/scram_decoy_key")[0])
     assert len(key) == 32 and mixed.live.decoy_key() == key
 
@@ -167,7 +167,7 @@ def renewer(name: str, kind: str = "User") -> Any:
     return message_class("CreateDelegationTokenRequest").CreatableRenewers(principal_type=kind, principal_name=name)
 
 
-def test_a_token_made_here_is_kafka_s(mixed: Mixed, ours: ControllerProcess, theirs: SaslWire) -> None:
+def test_token_created_here_is_valid_at_kafka(mixed: Mixed, ours: ControllerProcess, theirs: SaslWire) -> None:
     made = create(ours, renewers=[renewer("bob"), renewer("a b:c")])
     assert made.error_code == 0 and mixed.knows_token(made.token_id)
     secret = secret_of(made.hmac)
@@ -185,7 +185,7 @@ def test_a_token_made_here_is_kafka_s(mixed: Mixed, ours: ControllerProcess, the
     wait_until(lambda: not signed_in(mixed, made.token_id, secret, True), 10, "Kafka forgets the token")
 
 
-def test_a_token_made_by_kafka_is_ours(mixed: Mixed, ours: ControllerProcess, theirs: SaslWire) -> None:
+def test_token_created_by_kafka_is_valid_here(mixed: Mixed, ours: ControllerProcess, theirs: SaslWire) -> None:
     made = create(theirs, owner_principal_type="User", owner_principal_name="bob", renewers=[renewer("alice")])
     wait_until(lambda: mixed.knows_token(made.token_id), 10, "our workers know the token")
     credential = mixed.live.credential(SHA_256, made.token_id, 0)
@@ -196,7 +196,7 @@ def test_a_token_made_by_kafka_is_ours(mixed: Mixed, ours: ControllerProcess, th
     wait_until(lambda: not mixed.knows_token(made.token_id), 10, "our workers forget the token")
 
 
-def test_a_node_is_as_kafka_writes_it(mixed: Mixed, ours: ControllerProcess, theirs: SaslWire) -> None:
+def test_token_node_equals_kafkas(mixed: Mixed, ours: ControllerProcess, theirs: SaslWire) -> None:
     shapes = []
     for asked in (theirs, ours):
         made = create(asked, renewers=[renewer("a b/c*~é:=,")])
@@ -219,12 +219,12 @@ REQUESTS: list[tuple[str, int, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("number", range(len(REQUESTS)))
-def test_the_same_refusals(ours: ControllerProcess, theirs: SaslWire, number: int) -> None:
+def test_refusals_equal_kafkas(ours: ControllerProcess, theirs: SaslWire, number: int) -> None:
     name, version, fields = REQUESTS[number]
     assert repr(ours.ask(name, version, **fields)) == repr(theirs.ask(name, version, **fields))
 
 
-def test_whose_token_it_is(mixed: Mixed, ours: ControllerProcess, theirs: SaslWire) -> None:
+def test_only_owner_and_renewer_may_change_a_token(mixed: Mixed, ours: ControllerProcess, theirs: SaslWire) -> None:
     bob = ControllerProcess(mixed.ours, "User:bob")
     made = create(bob)
     wait_until(lambda: made.token_id in described(theirs), 10, "Kafka knows it")
@@ -235,7 +235,7 @@ def test_whose_token_it_is(mixed: Mixed, ours: ControllerProcess, theirs: SaslWi
     bob.close()
 
 
-def test_lifetimes(ours: ControllerProcess, theirs: SaslWire) -> None:
+def test_token_lifetimes_equal_kafkas(ours: ControllerProcess, theirs: SaslWire) -> None:
     for most in (-1, 0, 1000, DAY, 8 * DAY):
         spans = []
         for asked in (theirs, ours):
@@ -249,7 +249,9 @@ def test_lifetimes(ours: ControllerProcess, theirs: SaslWire) -> None:
     ("listener", "principal", "by_token"),
     [("PLAINTEXT", "User:ANONYMOUS", False), ("PLAINTEXT", "User:alice", False), ("SASL", "User:alice", True)],
 )
-def test_who_may_not_ask(mixed: Mixed, listener: str, principal: str, by_token: bool) -> None:
+def test_unauthenticated_or_token_clients_may_not_request_tokens(
+    mixed: Mixed, listener: str, principal: str, by_token: bool
+) -> None:
     process = ControllerProcess(mixed.ours, principal, listener, by_token)
     assert create(process).error_code == Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     for name, _, fields in REQUESTS[1:]:

@@ -1,4 +1,4 @@
-"""SCRAM credentials in the running broker, beside Apache Kafka 3.9.1: the same requests, answers and nodes."""
+"""SCRAM credentials compared with Apache Kafka 3.9.1: equal answers and nodes for equal requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Ask = Callable[[Wire], Answer]
 
 
 class Pair:
-    """Apache Kafka and this broker, each alone and controller, with a part of one ZooKeeper each."""
+    """Apache Kafka and this broker, each in its own single-broker cluster, below its own path of one ZooKeeper."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.zookeeper = ZooKeeper(folder / "zookeeper").start()
@@ -45,7 +45,7 @@ class Pair:
         self.trees = [ZooKeeperTree(f"{self.zookeeper.connect}/{root}") for root in ("kafka", "ours")]
 
     def both(self, ask: Ask) -> list[Answer]:
-        """What Kafka and this broker answer."""
+        """The answers of Kafka and of this broker."""
         return [self._ask(one.bootstrap, ask) for one in (self.kafka, self.ours)]
 
     def _ask(self, bootstrap: str, ask: Ask) -> Answer:
@@ -53,7 +53,7 @@ class Pair:
             return ask(wire)
 
     def nodes(self) -> list[dict[str, dict[str, str]]]:
-        """The configs of all users in either tree."""
+        """The configs of all users in each tree."""
         return [
             {
                 name: znodes.decode_config(tree.get(f"{znodes.USER_CONFIGS}/{name}")[0])
@@ -93,7 +93,7 @@ STEPS: list[tuple[list[Any], list[Any]]] = [
 ]
 
 
-def test_the_same_answers_and_nodes(pair: Pair) -> None:
+def test_answers_and_nodes_equal_kafkas(pair: Pair) -> None:
     for number, (upsertions, deletions) in enumerate(STEPS):
         theirs, ours = map(sorted, pair.both(partial(alter, upsertions=upsertions, deletions=deletions)))
         assert ours == theirs, number
@@ -105,13 +105,13 @@ def test_the_same_answers_and_nodes(pair: Pair) -> None:
 @pytest.mark.parametrize(
     "users", [None, [], ["alice"], ["nobody"], ["alice", "alice"], [""], ["", ""], ["alice", "nobody", "carol", ""]]
 )
-def test_the_same_descriptions(pair: Pair, users: list[str] | None) -> None:
+def test_descriptions_equal_kafkas(pair: Pair, users: list[str] | None) -> None:
     pair.both(lambda wire: alter(wire, [upsertion("alice"), upsertion("alice", 2, 8192), upsertion("carol")]))
     theirs, ours = pair.both(lambda wire: describe(wire, users))
     assert ours == theirs
 
 
-def test_a_credential_that_cannot_be_read(pair: Pair) -> None:
+def test_answers_on_an_unreadable_credential_equal_kafkas(pair: Pair) -> None:
     for tree in pair.trees:
         tree.create(f"{znodes.USER_CONFIGS}/broken", znodes.encode_config({"SCRAM-SHA-256": "salt=???"}))
     theirs, ours = pair.both(lambda wire: describe(wire, ["broken"]))
@@ -127,8 +127,8 @@ def configs(bootstrap: str, *words: str) -> str:
     return done.stdout.decode()
 
 
-def test_kafka_configs_sh(pair: Pair) -> None:
-    """Kafka's own tool against both; its salts are random."""
+def test_kafka_configs_tool_works_alike_with_both(pair: Pair) -> None:
+    """Only the nodes' keys are compared, since the tool's salts are random."""
     steps = [
         ["--entity-name", "tool", "--alter", "--add-config", f"SCRAM-SHA-256=[iterations=8192,password={SECRET}]"],
         ["--entity-name", "tool", "--alter", "--add-config", f"SCRAM-SHA-512=[password={SECRET}]"],
@@ -144,7 +144,7 @@ def test_kafka_configs_sh(pair: Pair) -> None:
     assert SECRET not in pair.ours.log
 
 
-def test_no_change_of_users_is_lost_on_a_restart(pair: Pair) -> None:
+def test_changed_users_survive_a_restart(pair: Pair) -> None:
     pair.both(lambda wire: alter(wire, [upsertion("kept")]))
     pair.ours.restart()
     wait_until(lambda: informed([pair.ours.bootstrap]), 30, "a controller")

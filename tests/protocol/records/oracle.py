@@ -23,7 +23,7 @@ class Refused(Exception):
 
 
 class Oracle:
-    """One JVM for as many questions as there are."""
+    """One JVM that answers any number of commands."""
 
     def __init__(self) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -49,7 +49,7 @@ class Oracle:
         return unhex(self.ask(*words)) or b""
 
     def records(self, data: bytes) -> list[Record]:
-        """What Kafka reads from `data`, CRCs checked."""
+        """The records that Kafka reads from `data`; it checks CRCs."""
         text = self.ask("read", tohex(data))
         return [] if text == "-" else [_record(row) for row in text.split(";")]
 

@@ -1,4 +1,4 @@
-"""Records for the tests: hypothesis strategies and a fixed set with everything in it."""
+"""Records for the tests: hypothesis strategies, and a fixed set with nulls, headers and long values."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Against Apache Kafka's own classes: what we write it reads, what it writes we read, and both judge alike."""
+"""Records compared with Apache Kafka's classes: each reads what the other writes, and both validate alike."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read(data: bytes) -> list[Record]:
 
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_both_read_what_the_other_writes(oracle: Oracle, magic: int, codec: int, kind: int) -> None:
+def test_we_and_kafka_read_each_others_batches(oracle: Oracle, magic: int, codec: int, kind: int) -> None:
     records = mixed(headers=magic == 2, base=1000)
     mine, kafkas = ours(records, magic, codec, kind), theirs(oracle, records, magic, codec, kind)
     assert oracle.records(mine) == oracle.records(kafkas) == read(mine) == read(kafkas)
@@ -64,7 +64,7 @@ def test_both_read_what_the_other_writes(oracle: Oracle, magic: int, codec: int,
 
 @relaxed
 @given(records=record_lists())
-def test_uncompressed_batches_are_the_same_bytes(oracle: Oracle, records: list[Record]) -> None:
+def test_uncompressed_batches_equal_kafkas_bytes(oracle: Oracle, records: list[Record]) -> None:
     assert ours(records, 2, 0, 0) == theirs(oracle, records, 2, 0, 0)
 
 
@@ -77,7 +77,7 @@ def test_message_sets_are_read_alike(oracle: Oracle, records: list[Record], magi
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("kind", [control.ABORT, control.COMMIT])
-def test_end_markers_are_the_same_bytes(oracle: Oracle, kind: int) -> None:
+def test_end_markers_equal_kafkas_bytes(oracle: Oracle, kind: int) -> None:
     mine = control.end_marker(
         kind, producer_id=5, producer_epoch=2, coordinator_epoch=9, timestamp=NOW, base_offset=77, leader_epoch=3
     )
@@ -87,7 +87,7 @@ def test_end_markers_are_the_same_bytes(oracle: Oracle, kind: int) -> None:
 @pytest.mark.parametrize("start", [0, 1015, 1030, 2000])
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", range(5))
-def test_down_conversion(oracle: Oracle, codec: int, magic: int, start: int) -> None:
+def test_down_conversion_equals_kafkas(oracle: Oracle, codec: int, magic: int, start: int) -> None:
     marker = control.end_marker(
         1, producer_id=5, producer_epoch=2, coordinator_epoch=9, timestamp=NOW, base_offset=1020
     )
@@ -120,7 +120,7 @@ RULES = {
 
 
 def judged(oracle: Oracle, data: bytes, **changes: Any) -> bytes | tuple[int, list[int]]:
-    """What Kafka's LogValidator makes of `data`: bytes, or (error, records at fault)."""
+    """The result of Kafka's LogValidator for `data`: bytes, or (error, records at fault)."""
     rule = RULES | changes
     codec = -1 if rule["codec"] is None else rule["codec"]
     limits = (rule["before_max_ms"], rule["after_max_ms"], str(rule["compacted"]).lower(), rule["base_offset"])
@@ -156,7 +156,7 @@ def assert_alike(oracle: Oracle, data: bytes, **changes: Any) -> None:
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize("target", [None, 0, 1, 2, 3, 4])
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_everything_a_producer_sends_is_stored_alike(
+def test_batches_of_producers_are_stored_as_by_kafka(
     oracle: Oracle, magic: int, codec: int, target: int | None, kind: int
 ) -> None:
     data = ours(mixed(headers=magic == 2), magic, codec, 0)
@@ -166,14 +166,14 @@ def test_everything_a_producer_sends_is_stored_alike(
 @pytest.mark.parametrize("to", [0, 1])
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize(("magic", "codec"), [one for one in FORMATS if one[1] != codecs.ZSTD])
-def test_old_formats_are_stored_alike(oracle: Oracle, magic: int, codec: int, kind: int, to: int) -> None:
+def test_old_formats_are_stored_as_by_kafka(oracle: Oracle, magic: int, codec: int, kind: int, to: int) -> None:
     for target in (None, 0, 1):
         data = ours(mixed(headers=False), magic, codec, 0)
         assert_alike(oracle, data, codec=target, timestamp_type=kind, magic_expected=to)
 
 
 @pytest.mark.parametrize("times", [(-5,), (-5, -2), (-1, -5, -1), (-5, NOW), (-1 << 63,), (NOW - (1 << 63),)], ids=str)
-def test_times_before_1970_are_judged_alike(oracle: Oracle, times: list[int]) -> None:
+def test_times_before_1970_are_validated_as_by_kafka(oracle: Oracle, times: list[int]) -> None:
     data = batch_v2.build([(at, time, None, b"v", ()) for at, time in enumerate(times)], codec=0)
     for limit in (1000, validate.UNLIMITED):
         assert_alike(oracle, data, before_max_ms=limit)
@@ -197,7 +197,7 @@ odd_times = st.one_of(timestamps, st.just(-1), st.integers(0, 10))
         }
     ),
 )
-def test_batches_are_judged_alike(
+def test_batches_are_validated_as_by_kafka(
     oracle: Oracle, records: list[Record], codec: int, producer_type: int, rule: dict[str, Any]
 ) -> None:
     data = batch_v2.build(records, codec=codec, timestamp_type=producer_type, append_time=NOW)
@@ -218,7 +218,7 @@ def test_batches_are_judged_alike(
         }
     ),
 )
-def test_message_sets_are_judged_alike(
+def test_message_sets_are_validated_as_by_kafka(
     oracle: Oracle, records: list[Record], magic: int, codec: int, rule: dict[str, Any]
 ) -> None:
     data = message_sets.build(records, magic, codec=codec)
@@ -226,14 +226,14 @@ def test_message_sets_are_judged_alike(
 
 
 def header_changed(**changes: Any) -> bytes:
-    """A batch of four records with a doctored header and a right CRC."""
+    """A batch of four records with a changed header and a correct CRC."""
     batch = bytearray(batch_v2.build(mixed(4), codec=changes.pop("codec", 0)))
     HEADER.pack_into(batch, 0, *batch_v2.header(bytes(batch))._replace(**changes))
     batch_v2.set_crc(batch)
     return bytes(batch)
 
 
-SPOILT = {
+INVALID = {
     "count too high": header_changed(num_records=5, last_offset_delta=4),
     "count too low": header_changed(num_records=3, last_offset_delta=2),
     "count too low, packed": header_changed(num_records=3, last_offset_delta=2, codec=1),
@@ -252,13 +252,13 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("name", SPOILT)
-def test_spoilt_batches_are_refused_alike(oracle: Oracle, name: str) -> None:
-    assert_alike(oracle, SPOILT[name])
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid_batches_are_refused_as_by_kafka(oracle: Oracle, name: str) -> None:
+    assert_alike(oracle, INVALID[name])
 
 
-def test_wrong_offset_deltas_are_numbered_anew(oracle: Oracle) -> None:
-    """By Kafka when it recompresses anyway (it fails otherwise), by us always."""
+def test_wrong_offset_deltas_are_replaced(oracle: Oracle) -> None:
+    """Kafka replaces them when it recompresses, and fails otherwise; we always replace them."""
     batch = bytearray(batch_v2.build(mixed(12)[::3], codec=1))
     HEADER.pack_into(batch, 0, *batch_v2.header(bytes(batch))._replace(last_offset_delta=3))
     batch_v2.set_crc(batch)
@@ -302,13 +302,13 @@ INNER = {
 
 
 @pytest.mark.parametrize("name", INNER)
-def test_odd_wrappers_are_judged_alike(oracle: Oracle, name: str) -> None:
+def test_unusual_wrappers_are_validated_as_by_kafka(oracle: Oracle, name: str) -> None:
     for magic in (2,) if name == "log append time" else (2, 1):  # see validate's docstring
         assert_alike(oracle, INNER[name], magic_expected=magic)
 
 
-def test_every_lz4_checksum_is_what_kafka_wants(oracle: Oracle) -> None:
-    """Magic 1 wants the right one, magic 0 takes any."""
+def test_lz4_header_checksums_are_checked_as_by_kafka(oracle: Oracle) -> None:
+    """Magic 1 needs the correct checksum, magic 0 accepts any."""
     for magic, broken in itertools.product((0, 1), (0, 2)):
         packed = codecs.compress(codecs.LZ4, message_sets.build(two, magic), magic=broken)
         data = wrapped(b"", magic=magic, value=packed, attributes=codecs.LZ4)

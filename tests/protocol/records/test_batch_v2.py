@@ -1,4 +1,4 @@
-"""Magic 2: round trips, kafka-python as a second opinion, batches written by hand, every kind of damage."""
+"""Magic 2: round trips, comparison with kafka-python, batches written by hand, every kind of damage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOLDEN = bytes.fromhex(
 GOLDEN_RECORDS: list[Record] = [(5, 10, b"a", b"b", []), (6, 11, None, None, [(b"h", None)])]
 
 
-def test_golden_batch() -> None:
+def test_golden_batch_is_read_and_written() -> None:
     assert plain(batch_v2.iterate(GOLDEN)) == GOLDEN_RECORDS
     assert batch_v2.build(GOLDEN_RECORDS) == GOLDEN
     assert batch_v2.check(GOLDEN, dense=True).last_offset == 6
@@ -42,7 +42,7 @@ def test_round_trip(records: list[Record], codec: int) -> None:
 
 
 @given(records=record_lists(gaps=False, base=0))
-def test_kafka_python_agrees(records: list[Record]) -> None:
+def test_batches_equal_those_of_kafka_python(records: list[Record]) -> None:
     from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
     read = list(DefaultRecordBatch(bytearray(batch_v2.build(records))))
@@ -58,7 +58,7 @@ def test_kafka_python_agrees(records: list[Record]) -> None:
 
 
 @given(number=st.integers(-(1 << 63), (1 << 63) - 1))
-def test_varints(number: int) -> None:
+def test_varint_round_trip(number: int) -> None:
     packed = varint.encode(number)
     assert varint.decode(packed + b"\xff", 0) == (number, len(packed))
 
@@ -76,25 +76,25 @@ def test_varints(number: int) -> None:
         (-(1 << 31), "ffffffff0f"),
     ],
 )
-def test_varints_of_the_specification(number: int, packed: str) -> None:
+def test_varints_equal_the_specifications_examples(number: int, packed: str) -> None:
     """The examples of Protocol Buffers' zig-zag encoding, and the borders of one and two bytes."""
     assert varint.encode(number).hex() == packed
 
 
-def test_endless_varint() -> None:
+def test_endless_varint_is_refused() -> None:
     with pytest.raises(RecordError):
         varint.decode(b"\x80" * 20, 0)
 
 
-def test_no_records_make_no_batch() -> None:
+def test_batch_without_records_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least one"):
         batch_v2.build([])
 
 
 @settings(max_examples=150)
 @given(records=record_lists(), codec=st.sampled_from([0, 1]), data=st.data())
-def test_every_flipped_bit_is_seen(records: list[Record], codec: int, data: st.DataObject) -> None:
-    """Base offset (its low bytes) and leader epoch are the leader's to change; all else is covered."""
+def test_every_flipped_bit_is_detected(records: list[Record], codec: int, data: st.DataObject) -> None:
+    """The leader changes base offset (its low bytes) and leader epoch; the CRC covers all else."""
     batch = bytearray(batch_v2.build(records, codec=codec))
     position = data.draw(st.integers(16, len(batch) - 1))
     batch[position] ^= 1 << data.draw(st.integers(0, 7))
@@ -105,8 +105,8 @@ def test_every_flipped_bit_is_seen(records: list[Record], codec: int, data: st.D
 
 @settings(max_examples=150)
 @given(records=record_lists(), data=st.data())
-def test_damage_under_a_right_crc_never_escapes(records: list[Record], data: st.DataObject) -> None:
-    """Whatever a producer puts into a batch, reading ends in records or a RecordError."""
+def test_damage_under_a_correct_crc_is_a_record_error_or_read(records: list[Record], data: st.DataObject) -> None:
+    """A read of any bytes of a producer gives records or a RecordError."""
     batch = bytearray(batch_v2.build(records))
     for _ in range(data.draw(st.integers(1, 3))):
         batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -118,7 +118,7 @@ def test_damage_under_a_right_crc_never_escapes(records: list[Record], data: st.
 
 
 @pytest.mark.parametrize("change", [{"num_records": 2}, {"num_records": 4}, {"last_offset_delta": 1}])
-def test_header_that_disagrees_with_the_records(change: dict[str, Any]) -> None:
+def test_header_that_disagrees_with_the_records_is_refused(change: dict[str, Any]) -> None:
     batch = bytearray(batch_v2.build(mixed(3)))
     HEADER.pack_into(batch, 0, *batch_v2.header(bytes(batch))._replace(**change))
     batch_v2.set_crc(batch)
@@ -127,20 +127,20 @@ def test_header_that_disagrees_with_the_records(change: dict[str, Any]) -> None:
     assert caught.value.code == INVALID_RECORD
 
 
-def test_gaps_are_allowed_unless_asked() -> None:
+def test_gaps_are_refused_only_if_the_batch_must_be_dense() -> None:
     batch = batch_v2.build(mixed(9)[::2])
     batch_v2.check(batch)
     with pytest.raises(RecordError):
         batch_v2.check(batch, dense=True)
 
 
-def test_short_batch() -> None:
+def test_short_batch_is_refused() -> None:
     for size in (0, 20, 60, len(GOLDEN) - 1):
         with pytest.raises(RecordError):
             batch_v2.check(GOLDEN[:size])
 
 
-def test_markers() -> None:
+def test_marker_equals_kafkas_bytes() -> None:
     """The marker of kafka-clients 3.9.1 for COMMIT, producer 5 epoch 2, coordinator 9, offset 7, epoch 3, time 55."""
     golden = bytes.fromhex(
         "0000000000000007000000420000000302287c4cf80030000000000000000000000037000000000000003700000000"
@@ -158,18 +158,18 @@ def test_markers() -> None:
     ("key", "value"),
     [(b"\0", b""), (None, b""), (b"\0\0\0\1", b"\0"), (b"\0\0\0\5", b"\0" * 6), (b"\xff\xff\0\1", b"")],
 )
-def test_markers_that_are_none(key: bytes | None, value: bytes) -> None:
+def test_invalid_marker_is_refused(key: bytes | None, value: bytes) -> None:
     batch = batch_v2.build([(0, NOW, key, value, [])], attributes=CONTROL)
     with pytest.raises(RecordError):
         control.read_marker(batch)
 
 
-def test_not_control() -> None:
+def test_data_batch_is_no_marker() -> None:
     with pytest.raises(RecordError):
         control.read_marker(GOLDEN)
 
 
-def test_bomb_in_a_batch() -> None:
+def test_zip_bomb_in_a_batch_is_refused() -> None:
     batch = batch_v2.build([(0, NOW, None, bytes(3 << 20), [])], codec=codecs.ZSTD)
     with pytest.raises(RecordError):
         list(batch_v2.iterate(batch, limit=1 << 20))

@@ -1,4 +1,4 @@
-"""Records by their columns: the same answer as from reading each, for good and for bad ones, wherever they lie."""
+"""The check of records by columns agrees with a read of each record: sound or damaged, in any memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEFORE, BEHIND = b"\x02", b"\x0c\0\0\0\1\1\0"
 
 
 def said(body: bytes | bytearray, count: int, span: int) -> bool:
-    """The columns' answer, which is the same in each kind of memory, and at its end."""
+    """The result of the check by columns, which is equal in each kind of memory, and at its end."""
     found = set()
     for make in MEMORIES.values():
         for behind in (BEHIND, b""):
@@ -37,7 +37,7 @@ def said(body: bytes | bytearray, count: int, span: int) -> bool:
 
 
 def truth(body: bytes, count: int, span: int) -> bool:
-    """Record by record."""
+    """The result of a read record by record."""
     head = batch_v2.Header(0, 0, 0, 2, 0, 0, count - 1, NOW, NOW + span, -1, -1, -1, count)
     try:
         found = batch_v2.scan(body, head)
@@ -76,7 +76,7 @@ STEPS: dict[str, Callable[[int], int]] = {
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6, 50, 64, 65, 70, 8191, 8193, 9000])
 @pytest.mark.parametrize("step", STEPS)
-def test_records_of_one_shape(count: int, step: str) -> None:
+def test_records_of_one_shape_are_sound_only_with_the_right_count_and_span(count: int, step: str) -> None:
     body, count, span = encoded(alike(count, step=STEPS[step]))
     assert truth(body, count, span)
     assert said(body, count, span)
@@ -92,7 +92,7 @@ SIZES = [0, 1, 5, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 100, 8180, 8190, 8192,
 
 
 @pytest.mark.parametrize("key", [-1, 0, 1, 63, 64, 9000])
-def test_lengths_at_the_borders_of_varints(key: int) -> None:
+def test_records_with_lengths_at_varint_boundaries_are_sound(key: int) -> None:
     for size in SIZES:
         for count in (1, 40):
             body, count, span = encoded(alike(count, size, key))
@@ -100,7 +100,7 @@ def test_lengths_at_the_borders_of_varints(key: int) -> None:
             assert not said(body, count, span - 1), (size, count)
 
 
-def test_a_single_record_of_every_size() -> None:
+def test_single_record_of_every_size_is_checked() -> None:
     for size in range(300):
         body = bytearray(encoded(alike(1, size))[0])
         assert said(body, 1, 0), size
@@ -109,22 +109,22 @@ def test_a_single_record_of_every_size() -> None:
         assert not said(bytes(size), 1, 0)
 
 
-def test_headers_nulls_and_every_length() -> None:
+def test_records_with_headers_nulls_and_many_lengths_are_sound() -> None:
     rows = [(n, NOW if n == 0 else time, k, v, pairs) for n, time, k, v, pairs in mixed(300)]
     assert said(*encoded(rows))
     assert said(*encoded(alike(100, headers=((b"h", b"1"), (b"", None)))))
     assert said(*encoded([(n, NOW, None, None, ()) for n in range(100)]))
 
 
-def test_several_shapes_one_behind_the_other() -> None:
+def test_records_of_successive_shapes_are_sound() -> None:
     rows: list[Record] = []
     for size, count in ((10, 30), (11, 3), (5000, 30), (10, 90), (9000, 8), (0, 40)):
         rows += [(len(rows) + n, NOW, None, b"v" * size, ()) for n in range(count)]
     assert said(*encoded(rows))
 
 
-def test_shapes_that_begin_alike() -> None:
-    """As long, but with keys of other lengths; each after each other one, sound and damaged."""
+def test_shapes_with_equal_first_bytes_are_told_apart() -> None:
+    """Records are equally long with keys of other lengths; each shape follows each other one, sound and damaged."""
     bodies = [encoded(alike(20, 30 - max(key, 0), key)) for key in (-1, 0, 5, 30)]
     assert len({body[:4] for body, _, _ in bodies}) == 1
     for first in bodies:
@@ -137,8 +137,8 @@ def test_shapes_that_begin_alike() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 100])
-def test_numbers_written_longer_than_they_need(count: int) -> None:
-    """Java writes none of them and reads them, up to five bytes for what has 32 bits."""
+def test_padded_varints_are_sound_up_to_javas_limit(count: int) -> None:
+    """Java does not write padded varints, but reads them: up to five bytes for a number of 32 bits."""
     for place in range(5):
         for longer in (2, 3, 5, 6):
             rows = []
@@ -162,7 +162,7 @@ def _padded(number: bytes, size: int) -> bytes:
 
 @pytest.mark.parametrize("change", ["length", "attributes", "time", "offset", "key", "value", "headers"])
 @pytest.mark.parametrize("which", [0, 1, 40, 63, 64, 99])
-def test_one_byte_of_one_record(change: str, which: int) -> None:
+def test_any_value_of_one_byte_is_judged_as_by_a_read(change: str, which: int) -> None:
     """Each value for each byte of the numbers in one of a hundred records of one shape."""
     body, count, span = encoded(alike(100, 30, key=2))
     sizes = [len(encoded(alike(n + 1, 30, key=2))[0]) for n in range(which)][-1:] or [0]
@@ -183,13 +183,13 @@ def test_one_byte_of_one_record(change: str, which: int) -> None:
 
 
 @given(records=record_lists(gaps=False, base=0))
-def test_good_records(records: list[Record]) -> None:
+def test_valid_records_are_sound(records: list[Record]) -> None:
     body, head = batch_v2.encode_records(records, 0)
     assert said(body, head.num_records, head.max_timestamp - head.base_timestamp)
 
 
 @given(records=record_lists(base=0))
-def test_records_with_gaps_between_offsets(records: list[Record]) -> None:
+def test_records_with_gaps_between_offsets_are_unsound(records: list[Record]) -> None:
     body, head = batch_v2.encode_records(records, 0)
     dense = head.last_offset_delta == head.num_records - 1
     assert said(body, head.num_records, head.max_timestamp - head.base_timestamp) == dense
@@ -201,8 +201,10 @@ def test_records_with_gaps_between_offsets(records: list[Record]) -> None:
     rng=st.randoms(use_true_random=False),
     changes=st.integers(1, 4),
 )
-def test_damaged_records(shapes: list[tuple[int, int, int]], step: str, rng: random.Random, changes: int) -> None:
-    """Bytes changed, taken out and put in: the answer is that of reading each record."""
+def test_damaged_records_are_judged_as_by_a_read(
+    shapes: list[tuple[int, int, int]], step: str, rng: random.Random, changes: int
+) -> None:
+    """Bytes are changed, removed and inserted."""
     rows: list[Record] = []
     for count, size, key in shapes:
         name = None if key < 0 else b"k" * key
@@ -225,15 +227,15 @@ def test_damaged_records(shapes: list[tuple[int, int, int]], step: str, rng: ran
 
 
 @given(body=st.binary(max_size=200), count=st.integers(1, 20), span=st.integers(-1, 3))
-def test_garbage(body: bytes, count: int, span: int) -> None:
+def test_random_bytes_are_judged_as_by_a_read(body: bytes, count: int, span: int) -> None:
     assert said(body, count, span) == truth(body, count, span)
 
 
-def test_times_of_more_than_64_bits() -> None:
-    """One that is as far below its batch's as can be written is refused too: the base timestamp is not seen."""
+def test_only_the_lowest_timestamp_delta_is_unsound() -> None:
+    """The check does not see the base timestamp, so it refuses the lowest delta that can be written."""
     for timestamp, right in ((batch_v2.LATEST, True), (batch_v2.LATEST + 1, False)):
         body, delta = _single(timestamp - NOW)
-        assert said(body, 1, delta)  # the header's largest timestamp, which can be written, is not this one
+        assert said(body, 1, delta)  # the header has another largest timestamp, which fits 64 bits
         assert truth(body, 1, delta) == right
     body, delta = _single(batch_v2.EARLIEST)
     assert not said(body, 1, delta)
@@ -244,6 +246,6 @@ def _single(delta: int) -> tuple[bytes, int]:
     return varint.encode(len(rest)) + rest, delta
 
 
-def test_no_records_at_all() -> None:
+def test_no_records_are_unsound() -> None:
     assert not said(b"", 1, 0)
     assert not said(b"", 0, 0)

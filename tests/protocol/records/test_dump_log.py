@@ -15,7 +15,7 @@ pytestmark = pytest.mark.live
 
 
 @pytest.mark.needs("java-3.9.1")
-def test_dump_log_segments(tmp_path: Path) -> None:
+def test_dump_log_segments_accepts_every_codec_and_a_marker(tmp_path: Path) -> None:
     parts, offset = [], 0
     for codec in range(5):
         old = message_sets.build(mixed(30, headers=False), codec % 2, codec=codec % 4)

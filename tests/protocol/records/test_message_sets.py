@@ -1,4 +1,4 @@
-"""Magic 0 and 1: round trips, kafka-python as a second opinion, sets by hand, damage, conversion."""
+"""Magic 0 and 1: round trips, comparison with kafka-python, sets written by hand, damage, conversion."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def by_hand(offset: int, key: bytes, value: bytes, magic: int = 0, attributes: i
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_messages_by_hand(magic: int) -> None:
+def test_messages_written_by_hand_are_read(magic: int) -> None:
     data = by_hand(7, b"k", b"v", magic) + by_hand(9, b"", b"w", magic)
     records: list[Record] = [(7, NOW if magic else -1, b"k", b"v", []), (9, NOW if magic else -1, b"", b"w", [])]
     assert plain(message_sets.iterate(data)) == records
     assert message_sets.build(records, magic) == data
-    assert plain(message_sets.iterate(data + data[:20])) == records, "a part at the end does not count"
+    assert plain(message_sets.iterate(data + data[:20])) == records, "an incomplete message at the end is ignored"
 
 
 def timeless(records: Iterable[Record], magic: int) -> list[Record]:
@@ -59,7 +59,7 @@ def test_round_trip(records: list[Record], magic: int, codec: int) -> None:
 
 
 @given(records=bare, magic=magics, codec=st.sampled_from([0, 1]))
-def test_kafka_python_agrees(records: list[Record], magic: int, codec: int) -> None:
+def test_kafka_python_reads_our_message_sets(records: list[Record], magic: int, codec: int) -> None:
     from kafka.record import MemoryRecords
 
     reader = MemoryRecords(message_sets.build(records, magic, codec=codec))
@@ -73,7 +73,7 @@ def test_kafka_python_agrees(records: list[Record], magic: int, codec: int) -> N
 
 
 @given(records=record_lists(headers=st.just([]), gaps=False, base=0), magic=magics, codec=st.sampled_from([0, 1]))
-def test_kafka_python_writes_what_we_read(records: list[Record], magic: int, codec: int) -> None:
+def test_message_sets_of_kafka_python_are_stored(records: list[Record], magic: int, codec: int) -> None:
     from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
@@ -87,7 +87,7 @@ def test_kafka_python_writes_what_we_read(records: list[Record], magic: int, cod
 
 @settings(max_examples=150)
 @given(records=bare, magic=magics, data=st.data())
-def test_every_flipped_bit_is_seen(records: list[Record], magic: int, data: st.DataObject) -> None:
+def test_every_flipped_bit_is_detected(records: list[Record], magic: int, data: st.DataObject) -> None:
     original = message_sets.build(records, magic)
     starts = {start: end for _, start, end in message_sets.entries(original)}
     start = data.draw(st.sampled_from(sorted(starts)))
@@ -100,7 +100,7 @@ def test_every_flipped_bit_is_seen(records: list[Record], magic: int, data: st.D
 
 @settings(max_examples=150)
 @given(records=bare, magic=magics, junk=st.binary(max_size=60), cut=st.integers(0, 60))
-def test_damage_never_escapes(records: list[Record], magic: int, junk: bytes, cut: int) -> None:
+def test_damage_is_a_record_error_or_read(records: list[Record], magic: int, junk: bytes, cut: int) -> None:
     data = message_sets.build(records, magic)
     for spoilt in (
         data[:cut] + junk + data[cut + len(junk) :],
@@ -119,7 +119,9 @@ def test_damage_never_escapes(records: list[Record], magic: int, junk: bytes, cu
 
 
 @given(records=record_lists(), magic=magics, codec=st.integers(0, 3), start=st.integers(0, 12))
-def test_down_conversion(records: list[Record], magic: int, codec: int, start: int) -> None:
+def test_down_conversion_keeps_records_from_the_first_offset(
+    records: list[Record], magic: int, codec: int, start: int
+) -> None:
     first = records[min(start, len(records) - 1)][0]
     batch = batch_v2.build(records, codec=codec)
     read = plain(message_sets.iterate(convert.down(batch + batch[:-1], magic, first).data))
@@ -127,7 +129,7 @@ def test_down_conversion(records: list[Record], magic: int, codec: int, start: i
     assert read == timeless(kept, magic)
 
 
-def test_zstd_after_something_readable_only_ends_the_set() -> None:
+def test_down_conversion_ends_before_a_later_zstd_batch() -> None:
     log = batch_v2.build(mixed(3)) + batch_v2.build(mixed(3, base=3), codec=codecs.ZSTD)
     assert [row[0] for row in message_sets.iterate(convert.down(log, 1).data)] == [0, 1, 2]
     with pytest.raises(RecordError) as caught:
@@ -158,19 +160,19 @@ BATCH = batch_v2.build(mixed(20))
 SET = message_sets.build(mixed(20, headers=False), 1)
 
 
-def test_sizes() -> None:
+def test_batches_over_a_size_limit_are_refused() -> None:
     assert code_of(BATCH, max_message_bytes=len(BATCH) - 1) == MESSAGE_TOO_LARGE
     just = validate.ValidationRules(now_ms=NOW, max_message_bytes=len(BATCH), segment_bytes=len(BATCH))
     assert validate.normalise(BATCH, just) == [BATCH]
     assert code_of(BATCH, segment_bytes=len(BATCH) - 1) == RECORD_LIST_TOO_LARGE
     biggest = max(map(len, convert.split(SET)))
-    assert code_of(SET, max_message_bytes=biggest) == MESSAGE_TOO_LARGE, "each fits, the batch of them does not"
+    assert code_of(SET, max_message_bytes=biggest) == MESSAGE_TOO_LARGE, "each message fits, their batch does not"
     assert (
         code_of(batch_v2.build([(0, NOW, None, bytes(1 << 20), [])], codec=1), unpack_limit=1000) == MESSAGE_TOO_LARGE
     )
 
 
-def test_crc_and_shape() -> None:
+def test_corrupt_and_mixed_batches_are_refused() -> None:
     for data in (BATCH, SET):
         assert code_of(data[:-1] + bytes([data[-1] ^ 1])) == CORRUPT_MESSAGE
     assert code_of(b"\0" * 100) == CORRUPT_MESSAGE
@@ -180,13 +182,13 @@ def test_crc_and_shape() -> None:
     assert validate.normalise(b"", rules) == validate.normalise(BATCH[:-1], rules) == []
 
 
-def test_old_formats_have_no_headers_and_no_sequences() -> None:
+def test_batches_with_headers_or_sequences_are_refused_for_old_formats() -> None:
     assert code_of(BATCH, magic_expected=1) == UNSUPPORTED_FOR_MESSAGE_FORMAT
     batch = batch_v2.build(mixed(2, headers=False), producer_id=4, producer_epoch=0, base_sequence=0)
     assert code_of(batch, magic_expected=1) == UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
-def test_refused_records_are_named() -> None:
+def test_refusal_names_the_indexes_of_records() -> None:
     with pytest.raises(RecordError) as caught:
         validate.normalise(batch_v2.build(mixed(6), codec=4), validate.ValidationRules(now_ms=NOW, compacted=True))
     assert caught.value.code == INVALID_RECORD
@@ -206,7 +208,7 @@ def test_refused_records_are_named() -> None:
         (b"", 2, None),
     ],
 )
-def test_what_a_request_may_carry(data: bytes, version: int, code: int | None) -> None:
+def test_request_version_limits_its_record_formats(data: bytes, version: int, code: int | None) -> None:
     try:
         validate.check_request(data, version)
         found = None
@@ -217,8 +219,10 @@ def test_what_a_request_may_carry(data: bytes, version: int, code: int | None) -
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [codecs.NONE, codecs.GZIP])
-def test_more_messages_than_a_worker_has_the_time_for(monkeypatch: pytest.MonkeyPatch, magic: int, codec: int) -> None:
-    """A few bytes may unpack to millions of them: they are counted before any is read."""
+def test_message_set_with_too_many_messages_is_refused_early(
+    monkeypatch: pytest.MonkeyPatch, magic: int, codec: int
+) -> None:
+    """A few bytes may unpack to millions of messages, so they are counted before any is read."""
     monkeypatch.setattr(codecs, "WORKER_RECORDS", 20)
     read = []
     real = message_sets.read

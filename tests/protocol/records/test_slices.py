@@ -1,4 +1,4 @@
-"""Records where they stand, against the reader of whole records."""
+"""Slices of records in place, compared with the reader of whole records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def batch(rows: list[Any], **fields: int) -> bytes:
 
 
 @given(ROWS, st.sampled_from(range(5)), st.data())
-def test_against_the_reader_of_records(rows: list[Any], codec: int, data: st.DataObject) -> None:
+def test_slices_equal_the_records_of_the_reader(rows: list[Any], codec: int, data: st.DataObject) -> None:
     raw = batch(rows, codec=codec, producer_id=7, producer_epoch=1, base_sequence=4, leader_epoch=9)
     body, head = batch_v2.payload(raw), batch_v2.header(raw)
     records, found = list(batch_v2.iterate(raw)), list(slices.slices(body, head))
@@ -49,7 +49,7 @@ def test_against_the_reader_of_records(rows: list[Any], codec: int, data: st.Dat
             assert (new.base_timestamp, new.attributes & DELETE_HORIZON) == (horizon, 0x40)
 
 
-def test_an_emptied_batch_keeps_what_a_producer_left() -> None:
+def test_emptied_batch_keeps_offsets_and_sequence() -> None:
     raw = batch([(1, 5, b"k", b"v", ())] * 3, codec=codecs.GZIP, producer_id=7, producer_epoch=1, base_sequence=4)
     head, new = batch_v2.header(raw), batch_v2.check(slices.emptied(batch_v2.header(raw)))
     assert (new.num_records, new.codec, new.size) == (0, codecs.NONE, HEADER_SIZE)
@@ -68,7 +68,7 @@ def test_damage_is_a_record_error_or_read(rows: list[Any], at: int, noise: bytes
         assert error.code
 
 
-def test_fewer_records_than_the_header_says() -> None:
+def test_fewer_records_than_the_header_declares_are_refused() -> None:
     raw = batch([(1, 5, b"k", b"v", ())])
     with pytest.raises(RecordError, match="declared count"):
         list(slices.slices(batch_v2.payload(raw), batch_v2.header(raw)._replace(num_records=2)))

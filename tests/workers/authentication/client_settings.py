@@ -1,4 +1,4 @@
-"""What each client needs to reach a secured broker in one way."""
+"""Settings of each client for a secured broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SCRAM = "scram.ScramLoginModule"
 
 
 class Way(NamedTuple):
-    """How a client is authenticated, as alice; `token`: by a delegation token of hers."""
+    """How the client alice authenticates; `token`: with a delegation token of hers."""
 
     protocol: str
     mechanism: str = ""
@@ -26,7 +26,7 @@ class Way(NamedTuple):
 
     @property
     def principal(self) -> str:
-        """Who the broker takes the client for."""
+        """The principal that the broker gives the client."""
         return "User:CN=alice" if self.certificate else "User:alice" if self.mechanism else "User:ANONYMOUS"
 
 
@@ -35,7 +35,7 @@ def _login(broker: SecuredBroker, way: Way) -> tuple[str, str]:
 
 
 def librdkafka(broker: SecuredBroker, way: Way) -> dict[str, Any]:
-    """For confluent-kafka and kcat, but for bearer tokens."""
+    """For confluent-kafka and kcat, without bearer tokens."""
     found = {"bootstrap.servers": broker.address(way.protocol), "security.protocol": way.protocol.lower()}
     if way.protocol.endswith("SSL"):
         found["ssl.ca.location"] = broker.ca
@@ -102,7 +102,7 @@ def _python_login(broker: SecuredBroker, way: Way) -> dict[str, Any]:
 
 
 def java(broker: SecuredBroker, way: Way) -> dict[str, str]:
-    """For Java's clients, but for their addresses."""
+    """For Java's clients, without bootstrap servers."""
     found = {"security.protocol": way.protocol}
     if way.protocol.endswith("SSL"):
         found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": broker.ca}
@@ -128,7 +128,7 @@ def _jaas(broker: SecuredBroker, way: Way) -> str:
 
 
 def token_url(broker: SecuredBroker) -> str:
-    """Of a file with a bearer token."""
+    """The URL of a file with a bearer token."""
     path = broker.folder / "bearer-token"
     path.write_text(broker.token())
     return path.as_uri()

@@ -1,4 +1,4 @@
-"""Workers with secured listeners in the test's own process, and their clients."""
+"""Workers with secured listeners in the test's process, and their clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JAAS = (
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Files of the broker's key and certificate, and of the CA."""
+    """The files of the broker's key and certificate, and of the CA."""
     return certificates_in(tmp_path_factory.mktemp("certificates"))
 
 
@@ -59,7 +59,7 @@ def bench(tmp_path: Path, originals: dict[str, str]) -> Iterator[Bench]:
 
 @pytest.fixture
 def later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """`later(seconds)` advances the clock of authentication, and lets it notice."""
+    """`later(seconds)` advances the clock of authentication and runs its tick."""
     offset = [0.0]
     clock = SimpleNamespace(
         monotonic=lambda: time.monotonic() + offset[0],
@@ -105,7 +105,7 @@ class _Encrypted:
 
 
 def encrypt(bench: Bench, client: Client, ca: str) -> None:
-    """Make a connection's client encrypt, and do the handshake."""
+    """Wrap a client's socket in TLS, and do the handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(ca)
     context.check_hostname = False
@@ -124,7 +124,7 @@ Connect = Callable[..., Client]
 
 @pytest.fixture
 def connect(bench: Bench, certificates: tuple[str, str]) -> Connect:
-    """`connect(protocol)`: a client that has done its TLS handshake, if there is one, and nothing else."""
+    """`connect(protocol)`: a client after its TLS handshake, if the protocol has one."""
 
     def connected(protocol: str = "SASL_PLAINTEXT") -> Client:
         client = bench.connect(listener=protocol)
@@ -137,7 +137,7 @@ def connect(bench: Bench, certificates: tuple[str, str]) -> Connect:
 
 @pytest.fixture
 def known(connect: Connect) -> Connect:
-    """`known(protocol)`: a client that is authenticated as alice."""
+    """`known(protocol)`: a client authenticated as alice."""
 
     def authenticated(protocol: str = "SASL_PLAINTEXT") -> Client:
         client = connect(protocol)

@@ -21,7 +21,7 @@ from .secured_broker import SecuredBroker
 SECONDS = 60
 VALUES = [b"%d " % number + b"." * 100 for number in range(50)]
 RoundTrip = Callable[[SecuredBroker, Way, str], list[bytes]]
-"""Returns what it has read of `VALUES`."""
+"""Returns the values of `VALUES` that the client reads."""
 
 
 def confluent(broker: SecuredBroker, way: Way, topic: str) -> list[bytes]:

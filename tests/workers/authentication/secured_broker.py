@@ -33,7 +33,7 @@ JAAS = (
 
 
 class SecuredBroker(Broker):
-    """`port` is that of PLAINTEXT, `ports` has all."""
+    """`port` is that of PLAINTEXT; `ports` has the ports of all protocols."""
 
     def __init__(self, folder: Path, **overrides: Any) -> None:
         super().__init__(folder)
@@ -61,7 +61,7 @@ class SecuredBroker(Broker):
 
     @classmethod
     def of_every_mechanism(cls, folder: Path, **overrides: Any) -> SecuredBroker:
-        """One that knows alice by SCRAM too, makes delegation tokens, and logs who comes."""
+        """A broker that also has SCRAM credentials of alice, makes delegation tokens, and logs authentications."""
         made = cls(folder, sasl_enabled_mechanisms=",".join(MECHANISMS), odradek_log_level="DEBUG", **overrides)
         made.set(delegation_token_secret_key="key-of-tokens-55d0")
         words = ["add", USER, "--override", f"log.dirs={made.data_dir}", "--password-stdin"]
@@ -89,7 +89,7 @@ class SecuredBroker(Broker):
 
     @cached_property
     def delegation_token(self) -> tuple[str, str]:
-        """The id and the HMAC of a token of alice's; with SCRAM among the mechanisms."""
+        """The id and the HMAC of a delegation token of alice; needs SCRAM among the mechanisms."""
         wire = SaslWire(self.address("SASL_PLAINTEXT"), USER, PASSWORD)
         made = wire.ask("CreateDelegationToken", 3, renewers=[], max_lifetime_ms=-1)
         wire.close()
@@ -99,7 +99,7 @@ class SecuredBroker(Broker):
     # -- raw connections
 
     def connect(self, protocol: str, *, certificate: bool = False, ca: str = "") -> Wire:
-        """A raw connection that has done its TLS handshake, if there is one, and nothing else."""
+        """A raw connection after its TLS handshake, if the protocol has one."""
         wire = Wire(self.address(protocol), 60)
         if protocol.endswith("SSL"):
             context = ssl.create_default_context(cafile=ca or self.ca)
@@ -109,7 +109,7 @@ class SecuredBroker(Broker):
         return wire
 
     def authenticated(self, protocol: str, **options: Any) -> Wire:
-        """A raw connection that takes requests."""
+        """An authenticated raw connection."""
         wire = self.connect(protocol, **options)
         if protocol.startswith("SASL"):
             wire.send_raw(sized(handshake("PLAIN")) + sized(authenticate(f"\0{USER}\0{PASSWORD}".encode())))

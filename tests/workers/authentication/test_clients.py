@@ -1,6 +1,6 @@
-"""Real clients produce and consume over each security protocol, by each mechanism that they have.
+"""Real clients produce and consume over each security protocol, with each mechanism that they support.
 
-A usual run has one way for each client, with every protocol and mechanism among them; the others are long. Spark's
+A quick run has one way for each client, which cover all protocols and mechanisms; the others are long. Spark's
 connectors are in tests/pipeline/test_secured_broker.py, locust's users in tests/loadtest/test_swarm_secured.py.
 """
 
@@ -34,14 +34,14 @@ WAYS = [Way("SSL"), Way("SSL", certificate=True), *SASL]
 
 
 def ways(client: str) -> list[Way]:
-    """Debian's kcat has no OAUTHBEARER; only Java's clients can say that a user is a delegation token."""
+    """Debian's kcat has no OAUTHBEARER; only Java's clients can mark a user as a delegation token."""
     if client == "kcat":
         return [way for way in WAYS if way.mechanism != "OAUTHBEARER"]
     return [*WAYS, *TOKENS] if client.startswith("java") else WAYS
 
 
 def cases() -> Iterator[Any]:
-    """Each client by each way."""
+    """Each client with each of its ways."""
     for client in CLIENTS:
         tool = [pytest.mark.needs(client)] if client.startswith(("java", "kcat")) else []
         for way in ways(client):
@@ -61,7 +61,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
 
 
 @pytest.mark.parametrize(("client", "way"), [*cases()])
-def test_round_trip(broker: SecuredBroker, client: str, way: Way) -> None:
+def test_client_reads_back_its_records(broker: SecuredBroker, client: str, way: Way) -> None:
     topic = create_topic(broker, "t")
     assert broker.delegation_token
     since = len(broker.log)
@@ -73,14 +73,14 @@ def test_round_trip(broker: SecuredBroker, client: str, way: Way) -> None:
         assert broker.delegation_token[1] not in broker.log
 
 
-def test_usual_ways_have_every_protocol_and_mechanism() -> None:
+def test_usual_ways_cover_every_protocol_and_mechanism() -> None:
     assert {way.protocol for way in USUAL.values()} == set(PROTOCOLS)
     assert {way.mechanism for way in USUAL.values()} == {"", *MECHANISMS}
     assert any(way.token for way in USUAL.values())
 
 
 @pytest.mark.needs("kcat")
-def test_kcat_with_a_wrong_password(broker: SecuredBroker) -> None:
+def test_kcat_reports_a_wrong_password(broker: SecuredBroker) -> None:
     settings = librdkafka(broker, Way("SASL_SSL", "PLAIN")) | {"sasl.password": "no-such-word"}
     words = [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
     done = subprocess.run(["kcat", "-L", "-m", "3", *words], capture_output=True, timeout=SECONDS, check=False)
@@ -90,8 +90,8 @@ def test_kcat_with_a_wrong_password(broker: SecuredBroker) -> None:
 
 
 @pytest.mark.smoke
-def test_a_password_over_tls(tmp_path: Path) -> None:
-    """The one of these tests that is quick."""
+def test_password_over_tls_is_not_in_status_commands_or_log(tmp_path: Path) -> None:
+    """A producer authenticates; this is the only quick test of this file."""
     from confluent_kafka import Producer
 
     made = SecuredBroker(tmp_path, odradek_workers=1)

@@ -1,4 +1,4 @@
-"""Peers that never authenticate, against a whole broker: its processes live on, and known clients do not notice."""
+"""Peers that never authenticate harm neither the processes of a whole broker nor its authenticated clients."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ pytestmark = pytest.mark.live
 SECONDS = 60
 TIMEOUT_S = 5
 SEED = int(os.environ.get("ODRADEK_FUZZ_SEED", "1"))
-MOST_KIB = 64  # of a worker's memory for a connection that is not authenticated
+MOST_KIB = 64  # memory of a worker for one unauthenticated connection
 CROWD = 2000
-AT_ONCE = 50  # fuzzed connections: each that fails waits for a tenth of a second
+AT_ONCE = 50  # fuzzed connections: each failure is delayed by a tenth of a second
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +54,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
 
 
 def open_sockets(broker: SecuredBroker) -> int:
-    """Of all workers' connections; files come and go with topics."""
+    """The number of TCP connections of all workers; open files would vary with topics."""
     return sum(len(psutil.Process(pid).net_connections("tcp")) for pid in broker.pids("worker"))
 
 
 @pytest.fixture(autouse=True)
 def unharmed(broker: SecuredBroker) -> Iterator[BackgroundClient]:
-    """Nothing dies, no process complains, the known clients go on, and the sockets are closed."""
+    """No process dies or logs a fault, the background client continues, and the sockets are closed."""
     watch = Watch(broker)
     background = BackgroundClient(broker, timeout=SECONDS)
     background.await_more()
@@ -76,7 +76,7 @@ def unharmed(broker: SecuredBroker) -> Iterator[BackgroundClient]:
 
 
 def ended(wire: Wire) -> bool:
-    """Whether the broker closes it, whatever it says before."""
+    """Wait until the broker closes the connection, whatever it sends before."""
     wire.socket.settimeout(SECONDS)
     with suppress(ConnectionError):
         while wire.socket.recv(1 << 16):
@@ -86,7 +86,7 @@ def ended(wire: Wire) -> bool:
 
 
 def plain(broker: SecuredBroker, protocol: str) -> Wire:
-    """A TCP connection, and no more."""
+    """A TCP connection without TLS."""
     return Wire(broker.address(protocol), SECONDS)
 
 
@@ -94,14 +94,14 @@ HTTP = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_http_and_garbage(broker: SecuredBroker, protocol: str) -> None:
+def test_http_and_random_bytes_harm_no_client(broker: SecuredBroker, protocol: str) -> None:
     host, port = broker.address(protocol).split(":")
     rng = random.Random(SEED)
     shoot_alone((host, int(port)), [HTTP, b"\0" * 100, b"\xff" * 100, *[rng.randbytes(300) for _ in range(100)]])
 
 
-def test_a_client_hello_byte_by_byte(broker: SecuredBroker) -> None:
-    """It is as good as at once; a byte is missing at the end, and time ends it."""
+def test_client_hello_byte_by_byte_is_answered(broker: SecuredBroker) -> None:
+    """An incomplete hello, without its last byte, is closed after the timeout."""
     hello = client_hello()
     wholes, cuts = ([plain(broker, protocol) for protocol in ("SSL", "SASL_SSL")] for _ in range(2))
     for byte in hello[:-1]:
@@ -115,7 +115,7 @@ def test_a_client_hello_byte_by_byte(broker: SecuredBroker) -> None:
 
 
 def client_hello() -> bytes:
-    """As OpenSSL makes it."""
+    """A ClientHello of OpenSSL."""
     import ssl
 
     context = ssl.create_default_context()
@@ -125,8 +125,8 @@ def client_hello() -> bytes:
     return outgoing.read()
 
 
-def test_silence_is_ended(broker: SecuredBroker) -> None:
-    """Before TLS, and behind it."""
+def test_silent_peers_are_closed_after_the_timeout(broker: SecuredBroker) -> None:
+    """The peers are silent before or after their TLS handshake."""
     since = len(broker.log)
     waiting = [plain(broker, protocol) for protocol in PROTOCOLS for _ in range(20)]
     waiting += [broker.connect("SASL_SSL") for _ in range(20)]
@@ -136,7 +136,7 @@ def test_silence_is_ended(broker: SecuredBroker) -> None:
 
 @pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
 @pytest.mark.parametrize("size", [-1, -(1 << 31), 65_537, (1 << 19) + 1, 1 << 30])
-def test_frames_of_wrong_sizes(broker: SecuredBroker, protocol: str, size: int) -> None:
+def test_frame_of_an_invalid_size_closes_the_connection(broker: SecuredBroker, protocol: str, size: int) -> None:
     wire = broker.connect(protocol)
     wire.send_raw(struct.pack(">i", size) + bytes(100))
     assert wire.closed_by_peer()
@@ -144,8 +144,8 @@ def test_frames_of_wrong_sizes(broker: SecuredBroker, protocol: str, size: int) 
 
 
 @pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
-def test_large_tokens(broker: SecuredBroker, protocol: str) -> None:
-    """Those of a mechanism that takes them arrive whole, in many reads; larger ones end the connection."""
+def test_tokens_up_to_the_size_limit_are_answered(broker: SecuredBroker, protocol: str) -> None:
+    """Large tokens of a mechanism that has them arrive whole, in many reads; larger ones close the connection."""
     for size, answered in ((500_000, True), (1 << 19, False)):
         wire = broker.connect(protocol)
         wire.send_raw(sized(handshake("OAUTHBEARER")))
@@ -161,7 +161,7 @@ def test_large_tokens(broker: SecuredBroker, protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
-def test_requests_of_the_unknown(broker: SecuredBroker, protocol: str) -> None:
+def test_requests_of_unauthenticated_peers_are_not_answered(broker: SecuredBroker, protocol: str) -> None:
     for request in (metadata(), header(0, 7, 1) + bytes(40), header(1, 11, 1) + bytes(80), authenticate(b"x")):
         wire = broker.connect(protocol)
         wire.send_frame(request)
@@ -171,8 +171,8 @@ def test_requests_of_the_unknown(broker: SecuredBroker, protocol: str) -> None:
 
 
 @pytest.mark.needs("openssl")
-def test_renegotiation_and_key_updates(broker: SecuredBroker) -> None:
-    """TLS 1.2 would let a client begin again and again; TLS 1.3 lets it change its keys, which costs little."""
+def test_renegotiation_and_key_updates_harm_no_client(broker: SecuredBroker) -> None:
+    """TLS 1.2 has renegotiation, which is expensive; TLS 1.3 has key updates, which are cheap."""
     for version, command in (("-tls1_2", b"R\n"), ("-tls1_3", b"K\n"), ("-tls1_3", b"k\n")):
         words = ["openssl", "s_client", "-connect", broker.address("SASL_SSL"), "-CAfile", broker.ca, version]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as client:
@@ -191,7 +191,7 @@ def test_renegotiation_and_key_updates(broker: SecuredBroker) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("end", ["reset", "half closed", "closed"])
-def test_ends_in_every_state(broker: SecuredBroker, protocol: str, end: str) -> None:
+def test_connection_ends_in_every_state_leave_no_socket(broker: SecuredBroker, protocol: str, end: str) -> None:
     for state in states(protocol):
         for _ in range(5):
             wire = (
@@ -208,7 +208,7 @@ def test_ends_in_every_state(broker: SecuredBroker, protocol: str, end: str) -> 
 
 
 def states(protocol: str) -> list[bytes | None]:
-    """What has been sent; None: not even TLS has begun."""
+    """The bytes that the peer has sent; None: TLS has not begun."""
     begun = sized(handshake("PLAIN"))
     exchange = [begun, begun[:-3], begun + sized(authenticate(b"x"))[:9], begun + sized(authenticate(b"x"))]
     exchange += [sized(api_versions(3)), sized(handshake("OAUTHBEARER")) + sized(authenticate(b"n,,\x01\x01"))]
@@ -222,8 +222,10 @@ def _crowd(broker: SecuredBroker, stack: ExitStack, protocol: str, tls: bool, nu
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_thousands_that_stay_silent(broker: SecuredBroker, unharmed: BackgroundClient, protocol: str) -> None:
-    """They are taken, they end, and meanwhile the known clients are served."""
+def test_clients_are_served_beside_thousands_of_silent_peers(
+    broker: SecuredBroker, unharmed: BackgroundClient, protocol: str
+) -> None:
+    """The peers are accepted and then closed; meanwhile authenticated clients are served."""
     with descriptors(3 * CROWD + 2000), ExitStack() as stack:
         _crowd(broker, stack, protocol, False, CROWD)
         for _ in range(3):
@@ -233,20 +235,20 @@ def test_thousands_that_stay_silent(broker: SecuredBroker, unharmed: BackgroundC
         late.close()
 
 
-def test_memory_of_those_who_wait(tmp_path: Path) -> None:
-    """Of one that has done its TLS handshake, and of one that has not."""
+def test_memory_for_an_unauthenticated_connection_is_bounded(tmp_path: Path) -> None:
+    """The connection has or has not done its TLS handshake."""
     broker = SecuredBroker(tmp_path, odradek_workers=1, odradek_authentication_timeout_ms=600_000)
     figures = {}
     try:
         broker.start()
         broker.connect("SASL_SSL").close()
         watch = Watch(broker)
-        before = watch.memory()["worker-0"]  # and never less: what is freed is used again
+        before = watch.memory()["worker-0"]  # later it is never less: freed memory is reused
         with descriptors(3 * CROWD + 2000):
             for protocol, tls in (("SASL_PLAINTEXT", False), ("SASL_SSL", False), ("SASL_SSL", True)):
                 with ExitStack() as stack:
                     _crowd(broker, stack, protocol, tls, 1000)
-                    broker.authenticated("SASL_PLAINTEXT").close()  # it has taken those before
+                    broker.authenticated("SASL_PLAINTEXT").close()  # the worker has accepted the earlier ones
                     figures[protocol, tls] = (watch.memory()["worker-0"] - before) / 1000 / 1024
     finally:
         broker.close()
@@ -255,8 +257,8 @@ def test_memory_of_those_who_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_more_than_the_most(tmp_path: Path) -> None:
-    """The oldest go; a client that authenticates is let in all the same."""
+def test_oldest_unauthenticated_peers_are_closed_above_the_limit(tmp_path: Path) -> None:
+    """A client that authenticates is accepted nevertheless."""
     broker = SecuredBroker(tmp_path, odradek_workers=1, odradek_authentication_timeout_ms=600_000)
     try:
         broker.start()
@@ -290,7 +292,7 @@ def test_failures_do_not_fill_the_log(broker: SecuredBroker) -> None:
     assert len(failures(broker.log[since:])) < 280
 
 
-def test_passwords_are_nowhere(broker: SecuredBroker) -> None:
+def test_passwords_are_not_in_status_command_lines_or_log(broker: SecuredBroker) -> None:
     wire = broker.authenticated("SASL_SSL")
     shown = broker.command("status", str(broker.properties_file)).stdout
     shown += broker.command("status", str(broker.properties_file), "--json").stdout
@@ -330,12 +332,12 @@ def _fuzz(broker: SecuredBroker, protocol: str, cases: int) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_fuzzed_exchanges(broker: SecuredBroker, protocol: str) -> None:
+def test_fuzzed_exchanges_harm_no_client(broker: SecuredBroker, protocol: str) -> None:
     _fuzz(broker, protocol, 400)
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-def test_fuzzed_handshakes(broker: SecuredBroker, protocol: str) -> None:
+def test_fuzzed_handshakes_harm_no_client(broker: SecuredBroker, protocol: str) -> None:
     hello, cases = client_hello(), []
     for number in range(400):
         rng = random.Random(f"{SEED}/hello/{number}")
@@ -348,7 +350,7 @@ def test_fuzzed_handshakes(broker: SecuredBroker, protocol: str) -> None:
 
 
 def _fuzz_known(broker: SecuredBroker, protocol: str, kind: str, cases: int) -> None:
-    """What tests/fuzz sends to a plain listener, over a connection whose client is known."""
+    """Send the requests of tests/fuzz over authenticated connections."""
     with broker.wire() as wire:
         grammar = Grammar(wire.api_versions(), [b"fuzz-secured", b"", b"1"], [])
     golden = Golden(grammar, create_topic(broker, "fuzz-secured"), uuid.UUID(int=1), "fuzz-group")
@@ -372,8 +374,10 @@ KINDS = ("grammar", "golden", "torn", "noise")
 @pytest.mark.parametrize(
     ("protocol", "kind"), [("SASL_SSL", "grammar"), ("SSL", "golden"), ("SASL_PLAINTEXT", "torn"), ("SSL", "noise")]
 )
-def test_fuzzed_requests_of_the_known(broker: SecuredBroker, protocol: str, kind: str) -> None:
-    """All kinds over each protocol are below."""
+def test_fuzzed_requests_of_authenticated_clients_harm_no_other(
+    broker: SecuredBroker, protocol: str, kind: str
+) -> None:
+    """The long test below has all kinds over each protocol."""
     _fuzz_known(broker, protocol, kind, 100)
 
 
@@ -381,12 +385,14 @@ def test_fuzzed_requests_of_the_known(broker: SecuredBroker, protocol: str, kind
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_thousands_of_fuzzed_requests_of_the_known(broker: SecuredBroker, protocol: str, kind: str) -> None:
+def test_thousands_of_fuzzed_requests_of_authenticated_clients_harm_no_other(
+    broker: SecuredBroker, protocol: str, kind: str
+) -> None:
     _fuzz_known(broker, protocol, kind, 5000)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_tens_of_thousands_of_fuzzed_exchanges(broker: SecuredBroker, protocol: str) -> None:
+def test_tens_of_thousands_of_fuzzed_exchanges_harm_no_client(broker: SecuredBroker, protocol: str) -> None:
     _fuzz(broker, protocol, 20_000)

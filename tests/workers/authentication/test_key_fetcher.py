@@ -1,4 +1,4 @@
-"""The keys of bearer tokens: read from a file, and fetched from a server that may fail."""
+"""The keys of bearer tokens, from a file or from a server that may fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def names(keys: Jwks) -> list[str]:
     return [key.kid for key in keys.candidates(None, 0)]
 
 
-def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+def test_changed_key_file_is_read_again(tmp_path: Path) -> None:
     path, keys = tmp_path / "key set.json", Jwks(0)
     path.write_bytes(jwks(RSA))
     fetcher = KeyFetcher(keys, path.as_uri())
@@ -43,7 +43,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[]", b'{"keys": 1}'])
-def test_a_bad_file_is_refused_at_the_start(tmp_path: Path, content: bytes | None) -> None:
+def test_invalid_key_file_is_refused_at_the_start(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "keys"
     if content is not None:
         path.write_bytes(content)
@@ -84,13 +84,13 @@ def server() -> Iterator[Server]:
 
 
 def poll(fetcher: KeyFetcher, now_ms: int) -> None:
-    """Until one fetch is over."""
+    """Poll until one fetch has ended."""
     fetcher.poll(now_ms)
     wait_until(lambda: fetcher._fetch._thread is None or not fetcher._fetch._thread.is_alive())
     fetcher.poll(now_ms)
 
 
-def test_a_server_is_asked_in_a_thread(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_are_fetched_in_a_thread_and_refreshed(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     keys = Jwks(3600_000, 100, 10_000)
     fetcher = KeyFetcher(keys, server.url)
     fetcher.read_file()
@@ -105,12 +105,12 @@ def test_a_server_is_asked_in_a_thread(server: Server, caplog: pytest.LogCapture
     assert KEY in caplog.text
     server.content = jwks(EC)
     poll(fetcher, NOW + 3600_002)
-    assert names(keys) == ["rsa"], "not at once again"
+    assert names(keys) == ["rsa"], "the next attempt waits"
     poll(fetcher, NOW + 3600_200)
     assert names(keys) == ["ec"]
 
 
-def test_refused_connection_to_the_key_server(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_connection_to_the_key_server_is_logged(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     keys = Jwks()
     fetcher = KeyFetcher(keys, "http://127.0.0.1:1/keys")
     poll(fetcher, NOW)

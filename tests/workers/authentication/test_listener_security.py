@@ -1,4 +1,4 @@
-"""What a listener's security does with settings that change while it runs."""
+"""The security of a listener whose settings change while it runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def follow(security: ListenerSecurity, settings: dict[str, str]) -> None:
         {"connections.max.reauth.ms": "soon"},
     ],
 )
-def test_a_wrong_change_is_one_line(
+def test_invalid_change_is_logged_once_and_not_applied(
     originals: dict[str, str], change: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     security = ListenerSecurity("SASL_SSL", "SASL_SSL")
@@ -54,16 +54,16 @@ def test_a_wrong_change_is_one_line(
     assert (security.tls, security.sasl) == before or "sasl" not in str(change)
     assert security.tls is before[0]
     follow(security, {**originals, **change})
-    assert len(caplog.messages) == 1, "it is said once"
+    assert len(caplog.messages) == 1, "the same change is logged once"
     follow(security, {**originals, "connections.max.reauth.ms": "7"})
     assert security.sasl is not None
     assert security.sasl.max_reauth_ms == {"PLAIN": 7}
 
 
-def test_a_listener_that_cannot_be_secured_takes_no_connection(
+def test_listener_that_cannot_be_secured_takes_no_connection(
     bench: Bench, connect: Connect, originals: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It never falls back to plain, and says so once."""
+    """The listener never falls back to plaintext, and the fault is logged once."""
     caplog.set_level(logging.INFO)
     authentication = bench.worker.authentication
     assert authentication is not None
@@ -85,8 +85,8 @@ def test_a_listener_that_cannot_be_secured_takes_no_connection(
     connect("SASL_SSL")
 
 
-def test_dynamic_configs_are_followed(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """A wrong one must not end the worker."""
+def test_invalid_dynamic_config_does_not_end_the_worker(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """The worker logs the setting's name and continues."""
     bench.configure_brokers(ssl_client_auth="perhaps")
     bench.turn(2)
     assert "ssl.client.auth" in caplog.text
@@ -94,8 +94,10 @@ def test_dynamic_configs_are_followed(bench: Bench, caplog: pytest.LogCaptureFix
     bench.turn(2)
 
 
-def test_what_no_connection_has_need_not_go_with_what_comes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A worker that starts after a CA was rolled by dynamic configs, where server.properties has the former CA."""
+def test_unused_certificate_may_be_replaced_by_one_of_another_ca(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker starts with the former CA of server.properties, after dynamic configs have replaced the CA."""
     versions_of: list[dict[str, str]] = []
     for name in ("old", "new"):
         folder = tmp_path / name
@@ -115,10 +117,10 @@ def test_what_no_connection_has_need_not_go_with_what_comes(tmp_path: Path, capl
     assert "brokers cannot connect to each other" in line and "stays in force" in line
 
 
-def test_a_certificate_that_expires_soon_is_said_once_a_day(
+def test_certificate_that_expires_soon_is_logged_once_a_day(
     tmp_path: Path, originals: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By one of the processes, and not at a start: then the supervisor has said it."""
+    """One of the processes logs it, but not at a start, when the supervisor has logged it."""
     notices = Notices(tmp_path)
     workers = [ListenerSecurity("SSL", "SSL", is_first=notices.is_first) for _ in range(2)]
     for worker in workers:
@@ -133,14 +135,14 @@ def test_a_certificate_that_expires_soon_is_said_once_a_day(
         for hour in range(0, 24, 6):
             for worker in workers:
                 worker.poll(first + day * DAY_S + hour * 3600)
-    days = 29 + round(tls.expires_s % DAY_S / DAY_S)  # it expires in the morning, or in the evening
+    days = 29 + round(tls.expires_s % DAY_S / DAY_S)  # the hour of its expiry may round up
     said = [line.rpartition(": ")[0].rpartition(" in ")[2] for line in caplog.messages[:2]]
     assert said == [f"{days} days", f"{days - 1} days"]
     assert 34 <= len(caplog.messages) <= 35
     assert "expired on" in caplog.messages[-1] and all("ssl.keystore" in line for line in caplog.messages)
 
 
-def test_a_change_is_said_by_the_first_process(
+def test_only_the_first_process_logs_a_change(
     tmp_path: Path, originals: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     workers = [ListenerSecurity("SSL", "SSL", is_first=Notices(tmp_path).is_first) for _ in range(3)]

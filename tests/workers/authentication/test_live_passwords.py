@@ -1,4 +1,4 @@
-"""Passwords and inline keys changed by AlterConfigs: in force for new connections, encoded in the tree."""
+"""Passwords and inline keys changed by AlterConfigs apply to new connections, and are encoded in the tree."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def jaas(password: str) -> str:
 
 
 def knows(broker: SecuredBroker, password: str) -> bool:
-    """Whether alice may come with this password, as all workers say."""
+    """Whether alice can authenticate with this password, in all workers alike."""
     answers = {_knows(broker, password) for _ in range(4)}
     assert len(answers) == 1, "workers differ after the answer of AlterConfigs"
     return answers.pop()
@@ -72,17 +72,17 @@ def described(broker: SecuredBroker, name: str) -> str | None:
 
 
 def stored(broker: SecuredBroker) -> dict[str, str]:
-    """The broker's node; it must not run."""
+    """The configs in the broker's node; the broker must not run."""
     data = embedded.peek(broker.data_dir / embedded.FILE_NAME, "/config/brokers/0")
     return dict(json.loads(data or b"{}")["config"])
 
 
-def test_users_of_plain(broker: SecuredBroker) -> None:
+def test_changed_plain_password_applies_and_survives_restarts(broker: SecuredBroker) -> None:
     old = broker.authenticated("SASL_PLAINTEXT")
     assert alter(broker, JAAS, jaas(NEW_PASSWORD)) == (0, "")
     assert knows(broker, NEW_PASSWORD) and not knows(broker, PASSWORD)
     assert described(broker, JAAS) is None
-    assert old.api_versions(), "it lives on"
+    assert old.api_versions(), "the old connection stays open"
     code, message = alter(broker, JAAS, "no login module")
     assert code == INVALID_REQUEST and "no login module" not in message
     code, message = alter(broker, JAAS, jaas(NEW_PASSWORD).replace("PlainLogin", "ScramLogin"))
@@ -100,15 +100,15 @@ def test_users_of_plain(broker: SecuredBroker) -> None:
 
 
 def check_secrets(broker: SecuredBroker) -> None:
-    """No file of the broker has them as they are, and its log neither."""
+    """Check that no file and no log line of the broker has a secret in plain text."""
     files = [path for path in broker.data_dir.rglob("*") if path.is_file()]
     for secret in (NEW_PASSWORD, SECRET):
         assert secret not in broker.log
         assert [path for path in files if secret.encode() in path.read_bytes()] == []
 
 
-def test_users_of_plain_by_librdkafka(broker: SecuredBroker) -> None:
-    """What it shows of a password is nothing."""
+def test_librdkafka_changes_a_plain_password(broker: SecuredBroker) -> None:
+    """DescribeConfigs returns no value for a password."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for operation, value, known in (
         (AlterConfigOpType.SET, jaas(NEW_PASSWORD), NEW_PASSWORD), (AlterConfigOpType.DELETE, "", PASSWORD),
@@ -122,7 +122,7 @@ def test_users_of_plain_by_librdkafka(broker: SecuredBroker) -> None:
         assert found.value is None and found.is_sensitive
 
 
-def test_the_secret_changes(broker: SecuredBroker) -> None:
+def test_passwords_are_encoded_again_with_a_new_encoder_secret(broker: SecuredBroker) -> None:
     alter(broker, JAAS, jaas(NEW_PASSWORD))
     broker.stop()
     assert PasswordEncoder(SECRET).decode(stored(broker)[JAAS]) == jaas(NEW_PASSWORD)
@@ -132,16 +132,18 @@ def test_the_secret_changes(broker: SecuredBroker) -> None:
     broker.stop()
     assert PasswordEncoder(NEW_SECRET).decode(stored(broker)[JAAS]) == jaas(NEW_PASSWORD)
     broker.start()
-    assert knows(broker, NEW_PASSWORD), "with both secrets once more"
+    assert knows(broker, NEW_PASSWORD), "the second start with both secrets works"
     broker.restart(password_encoder_secret="a third one", password_encoder_old_secret=None)
-    assert knows(broker, PASSWORD), "what cannot be decoded is ignored"
+    assert knows(broker, PASSWORD), "a password that cannot be decoded is ignored"
     assert f"ignoring {JAAS}: not encoded with password.encoder.secret" in broker.log
     assert alter(broker, "listener.name.ssl.ssl.client.auth", "none") == (0, "")
     broker.stop()
-    assert PasswordEncoder(NEW_SECRET).decode(stored(broker)[JAAS]) == jaas(NEW_PASSWORD), "another change keeps it"
+    assert PasswordEncoder(NEW_SECRET).decode(stored(broker)[JAAS]) == jaas(NEW_PASSWORD), (
+        "a change of another config keeps it"
+    )
 
 
-def test_an_inline_key(broker: SecuredBroker) -> None:
+def test_changed_inline_key_is_served(broker: SecuredBroker) -> None:
     path, prefix = broker.tls / "server.pem", "listener.name.ssl.ssl.keystore."
 
     def inline() -> dict[str, str]:
@@ -164,7 +166,7 @@ def test_an_inline_key(broker: SecuredBroker) -> None:
     assert [serial(broker) for _ in range(4)] == [wanted] * 4
 
 
-def test_without_a_secret(tmp_path: Path) -> None:
+def test_password_is_refused_without_an_encoder_secret(tmp_path: Path) -> None:
     broker = SecuredBroker(tmp_path)
     try:
         broker.start()
@@ -177,7 +179,7 @@ def test_without_a_secret(tmp_path: Path) -> None:
         broker.close()
 
 
-def test_not_for_all_brokers(broker: SecuredBroker) -> None:
+def test_password_is_refused_as_a_cluster_default(broker: SecuredBroker) -> None:
     code, message = alter(broker, JAAS, jaas(NEW_PASSWORD), whose="")
     assert code == INVALID_REQUEST and "default cluster level" in message
     assert NEW_PASSWORD not in message and knows(broker, PASSWORD)

@@ -1,4 +1,4 @@
-"""Certificates are replaced while connections are busy: none of them sees an error."""
+"""Certificates are replaced while connections are busy, and no connection has an error."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.live
 SECONDS = 60
 
 
-def test_two_looks_are_within_two_seconds() -> None:
-    """Of a worker that ticks every half second at least."""
+def test_two_polls_are_within_two_seconds() -> None:
+    """A worker ticks at least every half second."""
     assert 2 * (authentication.POLL_S + 0.5) <= 2
 
 
-class Busy:
-    """Many connections, each of which produces in its turn."""
+class BusyConnections:
+    """Many connections, which produce one after the other."""
 
     def __init__(self, broker: SecuredBroker, number: int) -> None:
         self.topic = create_topic(broker, "busy")
@@ -58,7 +58,7 @@ class Busy:
             self._error = error
 
     def check(self) -> None:
-        """All go on: a whole round from now."""
+        """Check that all connections produce: wait for a whole round from now."""
         now = self.rounds
         wait_until(lambda: self._error or self.rounds > now + 1, SECONDS * 2, "another round of all connections")
         if self._error:
@@ -81,7 +81,7 @@ def broker(tmp_path: Path) -> Iterator[SecuredBroker]:
 
 
 def serial(broker: SecuredBroker, protocol: str = "SSL") -> int:
-    """Of the certificate that a new connection gets."""
+    """The serial number of the certificate that a new connection gets."""
     wire = broker.connect(protocol)
     try:
         found = wire.socket.getpeercert()  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ def serial_in(path: Path) -> int:
 
 
 def await_serial(broker: SecuredBroker, path: Path) -> None:
-    """All workers have it, on both listeners: several connections in a row get it."""
+    """Wait until all workers serve the certificate on both listeners: several connections in a row get it."""
     wanted = serial_in(path)
 
     def served() -> bool:
@@ -110,8 +110,8 @@ def alter(broker: SecuredBroker, config: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _everything(broker: SecuredBroker, number: int) -> None:
-    busy = Busy(broker, number)
+def _replace_certificates_under_load(broker: SecuredBroker, number: int) -> None:
+    busy = BusyConnections(broker, number)
     try:
         for change in (_rename, _symlink_swap, _alter_configs, _another_ca):
             change(broker)
@@ -132,7 +132,7 @@ def _rename(broker: SecuredBroker) -> None:
 
 
 def _symlink_swap(broker: SecuredBroker) -> None:
-    """As Kubernetes and certbot do it: first the name is made a link, then the link is swapped."""
+    """Swap links as Kubernetes and certbot do: first the name becomes a link, then the link is replaced."""
     name = broker.tls / "server.pem"
     for version in ("one", "two"):
         folder = broker.folder / version
@@ -179,13 +179,13 @@ def _broken_file(broker: SecuredBroker) -> None:
     assert len(broker.pids("worker")) > 1
     wait_until(lambda: broker.log[since:].count(broken) >= 2, SECONDS, "a line for each listener")
     assert serial(broker) == good
-    time.sleep(2)  # the other workers have looked too
-    assert broker.log[since:].count(broken) == 2, "whatever the number of workers"
+    time.sleep(2)  # the other workers have polled, too
+    assert broker.log[since:].count(broken) == 2, "one line for each listener, not for each worker"
     since = len(broker.log)
     now = datetime.datetime.now(datetime.UTC)
     pair = certificates.issue(certificates.new_ca(now), "localhost", ["localhost", "127.0.0.1"], now, 10)
     private(path, pair.key_pem + pair.certificate_pem)
-    wait_until(lambda: broker.log[since:].count("get the new certificate") >= 2, SECONDS, "it is mended")
+    wait_until(lambda: broker.log[since:].count("get the new certificate") >= 2, SECONDS, "the repaired certificate")
     time.sleep(2)
     assert broker.log[since:].count("get the new certificate") == 2
     assert broker.log[since:].count("expires in 10 days: renew it") == 2
@@ -193,19 +193,19 @@ def _broken_file(broker: SecuredBroker) -> None:
     assert 9 < status["certificate_days"] <= 10
 
 
-def test_a_hundred_busy_connections(broker: SecuredBroker) -> None:
-    _everything(broker, 100)
+def test_certificates_are_replaced_under_a_hundred_busy_connections(broker: SecuredBroker) -> None:
+    _replace_certificates_under_load(broker, 100)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_five_hundred_busy_connections(broker: SecuredBroker) -> None:
+def test_certificates_are_replaced_under_five_hundred_busy_connections(broker: SecuredBroker) -> None:
     with descriptors(4000):
-        _everything(broker, 500)
+        _replace_certificates_under_load(broker, 500)
 
 
-def test_a_worker_that_starts_without_files(tmp_path: Path) -> None:
-    """It refuses with one line, and takes connections when the files are back."""
+def test_worker_without_certificate_refuses_connections_until_it_is_back(tmp_path: Path) -> None:
+    """The refusals are logged in one line; other listeners serve."""
     broker = SecuredBroker(tmp_path, odradek_workers=1)
     try:
         broker.start()
@@ -239,7 +239,7 @@ def takes(broker: SecuredBroker) -> bool:
     return True
 
 
-def test_a_worker_that_starts_has_the_dynamic_settings(broker: SecuredBroker) -> None:
+def test_restarted_worker_uses_the_dynamic_settings(broker: SecuredBroker) -> None:
     folder = broker.folder / "dynamic"
     shutil.copytree(broker.tls, folder)
     authority.renew(folder, 70)
@@ -252,8 +252,8 @@ def test_a_worker_that_starts_has_the_dynamic_settings(broker: SecuredBroker) ->
     assert all(serial(broker) == wanted for _ in range(4))
 
 
-def test_a_start_after_the_former_file_has_gone(broker: SecuredBroker) -> None:
-    """The dynamic settings are what must work then."""
+def test_broker_starts_with_dynamic_settings_without_the_former_file(broker: SecuredBroker) -> None:
+    """The start fails if the file of the dynamic settings is missing."""
     folder = broker.folder / "dynamic"
     shutil.copytree(broker.tls, folder)
     alter(broker, f"ssl.keystore.location={folder / 'server.pem'}")

@@ -1,4 +1,4 @@
-"""Sessions that end, and clients that authenticate again (KIP-368): raw sequences of frames against a model."""
+"""Sessions that expire, and re-authentication (KIP-368): sequences of raw frames compared with a model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CLOSED = "closed"
 
 
 class Model:
-    """What one connection is answered, from its authentication on: error codes, and whether it is closed then."""
+    """The answers to one connection after its authentication: error codes, and whether it closes."""
 
     def __init__(self) -> None:
         self.now, self.ends, self.renewed = 0.0, LIFETIME_MS / 1000, -10.0
@@ -46,7 +46,7 @@ class Model:
         self.now += seconds
 
     def frame(self, name: str) -> list[Any]:
-        """The answers."""
+        """The answers to a frame."""
         found = self._in_exchange(name) if self.exchange else self._known(name)
         self.closed = CLOSED in found
         return found
@@ -82,7 +82,7 @@ def error_of(name: str, answer: bytes) -> int:
 
 
 def ask(bench: Bench, client: Client, name: str) -> list[Any]:
-    """Send a frame; the error codes of its answers, and whether the connection is closed."""
+    """Send a frame; return the error codes of its answers, and whether the connection is closed."""
     try:
         client.send(sized(FRAMES[name]))
     except ConnectionError:
@@ -100,7 +100,7 @@ def client_is_closed(bench: Bench, client: Client) -> bool:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @given(steps=st.lists(st.sampled_from([*FRAMES, *PASSES, "handshake", "alice", "metadata"]), max_size=9))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-def test_any_sequence_is_answered_as_the_model_says(
+def test_any_sequence_of_frames_follows_the_model(
     bench: Bench, known: Connect, later: Later, protocol: str, steps: list[str]
 ) -> None:
     client, model = known(protocol), Model()
@@ -116,8 +116,8 @@ def test_any_sequence_is_answered_as_the_model_says(
     bench.turn()
 
 
-def test_the_first_exchange_is_not_another_one(bench: Bench, known: Connect) -> None:
-    """A client may authenticate again at once, but not twice within a second."""
+def test_re_authentication_is_allowed_once_a_second(bench: Bench, known: Connect) -> None:
+    """A client may re-authenticate at once after its first exchange, but not twice within a second."""
     client = known()
     assert ask(bench, client, "handshake") == [errors.NONE]
     assert ask(bench, client, "alice") == [errors.NONE]
@@ -126,7 +126,7 @@ def test_the_first_exchange_is_not_another_one(bench: Bench, known: Connect) -> 
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_a_listener_without_sasl(bench: Bench, connect: Connect, protocol: str) -> None:
+def test_exchange_on_a_listener_without_sasl_is_refused(bench: Bench, connect: Connect, protocol: str) -> None:
     client = connect(protocol)
     assert ask(bench, client, "handshake") == [errors.ILLEGAL_SASL_STATE]
     assert ask(bench, client, "alice") == [errors.ILLEGAL_SASL_STATE]
@@ -134,8 +134,10 @@ def test_a_listener_without_sasl(bench: Bench, connect: Connect, protocol: str) 
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_delayed_fetch_is_answered_across_the_end(bench: Bench, known: Connect, later: Later, protocol: str) -> None:
-    """Its answer comes late, and is the last but one that the client gets: then it must authenticate."""
+def test_delayed_fetch_is_answered_after_the_session_expires(
+    bench: Bench, known: Connect, later: Later, protocol: str
+) -> None:
+    """After this answer, the client must re-authenticate."""
     client = known(protocol)
     client.send(client.frame(calls.fetch_request("t", 0, wait_ms=60_000)))
     bench.turn(5)
@@ -152,10 +154,10 @@ def test_a_delayed_fetch_is_answered_across_the_end(bench: Bench, known: Connect
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("room", [40, 1 << 20])
-def test_an_exchange_behind_a_delayed_fetch(
+def test_exchange_sent_before_the_expiry_is_answered_after_a_delayed_fetch(
     bench: Bench, known: Connect, later: Later, protocol: str, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has come already, in the worker's memory or in OpenSSL's, when the session ends."""
+    """When the session expires, the exchange is already in the worker's memory or in OpenSSL's."""
     monkeypatch.setattr(framing, "MOST_RECEIVED", room)
     client = known(protocol)
     exchange = sized(handshake("PLAIN")) + sized(authenticate(ALICE)) + sized(metadata())
@@ -174,8 +176,10 @@ def produce(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_exchange_amid_pipelined_requests(bench: Bench, known: Connect, later: Later, protocol: str) -> None:
-    """All that comes at once is answered in its order, and each record appended once."""
+def test_exchange_among_pipelined_requests_is_answered_in_order(
+    bench: Bench, known: Connect, later: Later, protocol: str
+) -> None:
+    """Each record is appended once."""
     client = known(protocol)
     sent = [client.frame(calls.produce_request("t", batches.batch([b"%d" % n]))) for n in range(6)]
     exchange = sized(handshake("PLAIN")) + sized(authenticate(ALICE))
@@ -190,10 +194,10 @@ def test_an_exchange_amid_pipelined_requests(bench: Bench, known: Connect, later
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("held", [True, False])
-def test_pipelined_requests_across_the_end(
+def test_pipelined_requests_before_the_expiry_are_answered(
     bench: Bench, known: Connect, later: Later, protocol: str, held: bool
 ) -> None:
-    """Those that were taken are answered; the next ones end the connection."""
+    """A request after the expiry closes the connection."""
     client = known(protocol)
     with bench.held("t"):
         client.send(b"".join(client.frame(calls.produce_request("t", batches.batch([b"x"]))) for _ in range(5)))
@@ -210,10 +214,10 @@ def test_pipelined_requests_across_the_end(
     assert client.frames() == []
 
 
-def test_a_connection_that_cannot_be_watched_is_closed(
+def test_expired_connection_that_epoll_refuses_is_closed(
     bench: Bench, known: Connect, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel bounds what epoll watches: that ends no worker."""
+    """The kernel limits the number of watched descriptors; this must not end the worker."""
 
     def fails(*_: object) -> None:
         raise OSError("no room")
@@ -225,10 +229,10 @@ def test_a_connection_that_cannot_be_watched_is_closed(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_client_without_requests_stays_after_the_end(
+def test_idle_client_stays_connected_after_the_expiry(
     bench: Bench, known: Connect, later: Later, protocol: str
 ) -> None:
-    """It has not failed; once it has begun, its time runs."""
+    """An idle client has not failed; the authentication timeout starts with its next exchange."""
     client, other = known(protocol), known(protocol)
     later(EXPIRY_S)
     later(10 * TIMEOUT_S)
@@ -245,7 +249,9 @@ def test_a_client_without_requests_stays_after_the_end(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("end", ["idle", "client", "drain", "close"])
-def test_a_client_without_requests_goes(bench: Bench, known: Connect, later: Later, protocol: str, end: str) -> None:
+def test_idle_client_with_an_expired_session_is_removed(
+    bench: Bench, known: Connect, later: Later, protocol: str, end: str
+) -> None:
     client = known(protocol)
     later(EXPIRY_S)
     authentication = bench.worker.authentication
@@ -263,8 +269,8 @@ def test_a_client_without_requests_goes(bench: Bench, known: Connect, later: Lat
         assert client.gone()
 
 
-def test_a_large_frame_across_the_end_closes(bench: Bench, known: Connect, later: Later) -> None:
-    """As in Kafka, a request counts when it is whole."""
+def test_request_completed_after_the_expiry_closes_the_connection(bench: Bench, known: Connect, later: Later) -> None:
+    """As in Kafka, a request counts once it is complete."""
     client = known()
     frame = client.frame(calls.produce_request("t", batches.batch([bytes(400_000)])))
     client.send(frame[:300_000])
@@ -273,8 +279,8 @@ def test_a_large_frame_across_the_end_closes(bench: Bench, known: Connect, later
     assert client.gone()
 
 
-def test_a_slow_reader_authenticates_when_it_has_read(bench: Bench, known: Connect, later: Later) -> None:
-    """Its answers are not cut by those of the exchange."""
+def test_answers_of_an_exchange_follow_a_large_answer(bench: Bench, known: Connect, later: Later) -> None:
+    """A slow reader gets its large answer whole."""
     client = known()
     bench.connect().call(calls.produce_request("t", batches.batch([bytes(700_000)])))
     client.send(client.frame(calls.fetch_request("t", 0)) + sized(handshake("PLAIN")) + sized(authenticate(WRONG)))
@@ -285,7 +291,7 @@ def test_a_slow_reader_authenticates_when_it_has_read(bench: Bench, known: Conne
     assert client.gone()
 
 
-def test_a_failure_is_slow_but_only_for_the_one_who_fails(
+def test_delay_after_a_failure_affects_only_the_failing_client(
     bench: Bench, known: Connect, later: Later, originals: dict[str, str]
 ) -> None:
     failing, other = known(), known()

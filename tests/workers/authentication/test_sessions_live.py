@@ -1,4 +1,4 @@
-"""Real clients whose sessions end again and again, and workers that come and go under clients of TLS."""
+"""Real clients whose sessions expire repeatedly, and workers that start and stop while TLS clients are connected."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def failures(broker: SecuredBroker, since: int) -> list[str]:
     return [line for line in broker.log[since:].splitlines() if any(word in line for word in words)]
 
 
-def test_confluent_kafka_authenticates_again(tmp_path: Path) -> None:
-    """Its producer and consumer go on over many sessions, without an error."""
+def test_confluent_kafka_re_authenticates(tmp_path: Path) -> None:
+    """Its producer and consumer continue over many sessions, without an error."""
     from confluent_kafka import Consumer, Producer
 
     broker = SecuredBroker(tmp_path, odradek_log_level="DEBUG", connections_max_reauth_ms=LIFETIME_MS)
@@ -74,8 +74,8 @@ def _values(consumer: Any, seconds: float) -> list[bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.9.1", "4.1.0"])
 @pytest.mark.needs("java-3.9.1", "java-4.1.0")
-def test_java_authenticates_again(tmp_path: Path, version: str) -> None:
-    """20 seconds with sessions of two."""
+def test_java_producer_re_authenticates(tmp_path: Path, version: str) -> None:
+    """The producer runs for 20 seconds with sessions of two."""
     broker = SecuredBroker(tmp_path, odradek_log_level="DEBUG", connections_max_reauth_ms=LIFETIME_MS)
     try:
         broker.start()
@@ -94,8 +94,8 @@ def test_java_authenticates_again(tmp_path: Path, version: str) -> None:
         broker.close()
 
 
-def test_workers_come_and_go(tmp_path: Path) -> None:
-    """Clients of TLS are closed at a quiet moment and connect to another worker; the application sees no error."""
+def test_scaling_of_workers_loses_no_record_of_secured_producers(tmp_path: Path) -> None:
+    """TLS connections close between requests, and clients reconnect to another worker without an error."""
     from confluent_kafka import Producer
 
     broker = SecuredBroker(tmp_path)

@@ -1,4 +1,4 @@
-"""Peers that are not known yet, against one worker: bounds, faults, and what one must not do to another."""
+"""Unauthenticated peers of one worker: bounds, faults, and isolation from other connections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Later = Callable[[float], None]
 
 
 def waiting(bench: Bench) -> Any:
-    """The peers that are not known."""
+    """The unauthenticated peers."""
     assert bench.worker.authentication is not None
     return bench.worker.authentication.unauthenticated
 
@@ -43,7 +43,7 @@ def is_open(client: Client, bench: Bench) -> bool:
 # -- bounds
 
 
-def test_the_oldest_goes_for_a_new_one(bench: Bench, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_peer_is_closed_for_a_new_one(bench: Bench, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unauthenticated, "MOST", 3)
     clients = [connect() for _ in range(5)]
     assert [is_open(client, bench) for client in clients] == [False, False, True, True, True]
@@ -53,10 +53,10 @@ def test_the_oldest_goes_for_a_new_one(bench: Bench, connect: Connect, monkeypat
     assert not waiting(bench).peers
 
 
-def test_a_descriptor_is_not_used_again_within_a_round(
+def test_descriptor_is_not_reused_within_a_round(
     bench: Bench, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The round's other events are of the connection that had it."""
+    """Later events of the round belong to the connection that had the descriptor."""
     monkeypatch.setattr(unauthenticated, "MOST", 1)
     first = connect()
     (descriptor,) = waiting(bench).peers
@@ -68,7 +68,9 @@ def test_a_descriptor_is_not_used_again_within_a_round(
         os.fstat(descriptor)
 
 
-def test_the_peer_with_most_bytes_goes(bench: Bench, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peer_with_most_bytes_is_closed_above_the_limit(
+    bench: Bench, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(unauthenticated, "MOST_HELD", 3000)
     clients = [connect() for _ in range(4)]
     for client, size in zip(clients, (900, 1000, 800, 700), strict=True):
@@ -82,8 +84,10 @@ def test_the_peer_with_most_bytes_goes(bench: Bench, connect: Connect, monkeypat
     assert waiting(bench)._held == 0
 
 
-def test_answers_that_are_not_read_count_too(bench: Bench, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version that is not served may be asked for again and again; the answers fill the socket, then the memory."""
+def test_unread_answers_count_towards_the_limit(
+    bench: Bench, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer may repeat requests of an unsupported version; the answers fill the socket, then the memory."""
     monkeypatch.setattr(unauthenticated, "MOST_HELD", 10_000)
     client = connect()
     asks = sized(api_versions(9)) * 1000
@@ -97,7 +101,7 @@ def test_answers_that_are_not_read_count_too(bench: Bench, connect: Connect, mon
 
 
 @pytest.mark.parametrize("size", [-1, -(1 << 31), 65_537, 524_288, 524_289, 1 << 30, (1 << 31) - 1])
-def test_a_first_frame_of_a_wrong_size_ends_it(bench: Bench, connect: Connect, size: int) -> None:
+def test_first_frame_of_an_invalid_size_closes_the_connection(bench: Bench, connect: Connect, size: int) -> None:
     client = connect()
     client.send(struct.pack(">i", size))
     assert client.gone()
@@ -105,8 +109,8 @@ def test_a_first_frame_of_a_wrong_size_ends_it(bench: Bench, connect: Connect, s
 
 
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-def test_requests_before_authentication_end_it(bench: Bench, connect: Connect, protocol: str) -> None:
-    """Whatever the API, there is no answer."""
+def test_requests_before_authentication_close_the_connection(bench: Bench, connect: Connect, protocol: str) -> None:
+    """No API is answered."""
     for key in range(120):
         if key not in (17, 18):
             client = connect(protocol)
@@ -116,7 +120,9 @@ def test_requests_before_authentication_end_it(bench: Bench, connect: Connect, p
     assert not waiting(bench).peers
 
 
-def test_time_is_bounded(bench: Bench, connect: Connect, later: Later, caplog: pytest.LogCaptureFixture) -> None:
+def test_slow_peers_are_closed_after_the_authentication_timeout(
+    bench: Bench, connect: Connect, later: Later, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     clients = [bench.connect(listener=name) for name in ("SSL", "SASL_SSL", "SASL_PLAINTEXT")]
     slow = connect()
@@ -128,7 +134,7 @@ def test_time_is_bounded(bench: Bench, connect: Connect, later: Later, caplog: p
     assert not waiting(bench).peers
 
 
-def test_known_ones_have_no_such_limit(bench: Bench, known: Connect, later: Later) -> None:
+def test_authenticated_client_is_not_closed_by_the_timeout(bench: Bench, known: Connect, later: Later) -> None:
     client = known()
     later(4)
     assert ask(bench, client, "metadata") == [errors.NONE]
@@ -137,8 +143,8 @@ def test_known_ones_have_no_such_limit(bench: Bench, known: Connect, later: Late
 # -- steps
 
 
-def test_one_slice_a_turn_however_many_are_ready(bench: Bench, connect: Connect) -> None:
-    """What OpenSSL has left makes a peer ready again while its step is taken."""
+def test_one_time_slice_a_turn_serves_all_ready_peers(bench: Bench, connect: Connect) -> None:
+    """Bytes buffered in OpenSSL make a peer ready again during its step."""
     clients = [connect("SASL_SSL") for _ in range(5)]
     for client in clients:
         client.send(sized(api_versions(9)) * 4000)
@@ -149,7 +155,7 @@ def test_one_slice_a_turn_however_many_are_ready(bench: Bench, connect: Connect)
         bench.worker._after_events()
 
 
-def test_a_bug_in_one_exchange_costs_that_connection(
+def test_exception_in_one_exchange_closes_only_its_connection(
     bench: Bench, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     receive = Exchange.receive
@@ -169,7 +175,7 @@ def test_a_bug_in_one_exchange_costs_that_connection(
     assert ask(bench, good, "alice") == [errors.NONE]
 
 
-def test_a_certificate_that_the_library_cannot_read(
+def test_unreadable_certificate_closes_the_connection(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, certificates: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -184,22 +190,22 @@ def test_a_certificate_that_the_library_cannot_read(
     assert "the certificate cannot be read" in caplog.text
 
 
-def test_bytes_behind_the_token_are_requests(bench: Bench, connect: Connect) -> None:
+def test_bytes_after_the_token_are_requests(bench: Bench, connect: Connect) -> None:
     for protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
         client = connect(protocol)
         client.send(sized(handshake("PLAIN")) + sized(authenticate(ALICE)) + sized(metadata()) * 50)
         assert len(client.answers(52)) == 52
 
 
-def test_bytes_that_openssl_keeps_are_taken(bench: Bench, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One record, and reads that take some of it."""
+def test_bytes_buffered_in_openssl_are_read(bench: Bench, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are one TLS record, and each read takes a part of it."""
     monkeypatch.setattr(tls_socket, "MOST", 9)
     client = connect("SASL_SSL")
     client.send(sized(api_versions(3)) + sized(handshake("PLAIN")) + sized(authenticate(ALICE)) + sized(metadata()) * 3)
     assert len(client.answers(6)) == 6
 
 
-def test_answers_that_wait_do_not_lose_what_openssl_keeps(
+def test_bytes_buffered_in_openssl_are_read_after_unsent_answers(
     bench: Bench, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_socket, "MOST", 900)
@@ -214,8 +220,8 @@ def test_answers_that_wait_do_not_lose_what_openssl_keeps(
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_client_that_goes_away_in_any_state(bench: Bench, protocol: str, reset: bool) -> None:
-    """Over TCP, for resets."""
+def test_client_that_disconnects_in_any_state_leaves_nothing(bench: Bench, protocol: str, reset: bool) -> None:
+    """The connection is TCP, so that it can be reset."""
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     for sent in (
@@ -237,8 +243,8 @@ def test_a_client_that_goes_away_in_any_state(bench: Bench, protocol: str, reset
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_client_that_was_reset_before_it_was_taken(bench: Bench) -> None:
-    """The acceptor hands it over all the same."""
+def test_connection_reset_before_it_is_accepted_leaves_nothing(bench: Bench) -> None:
+    """The acceptor hands over the connection nevertheless."""
     for protocol in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
         client, server = tcp_pair()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -252,7 +258,7 @@ def test_a_client_that_was_reset_before_it_was_taken(bench: Bench) -> None:
         assert not waiting(bench).peers
 
 
-def test_a_half_closed_client_gets_its_answer(bench: Bench) -> None:
+def test_half_closed_client_gets_its_answer(bench: Bench) -> None:
     client, server = tcp_pair()
     bench.worker.accept(server, "SASL_PLAINTEXT", "h", 1)
     client.send(sized(handshake("PLAIN")) + sized(authenticate(WRONG)))
@@ -272,8 +278,8 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
         return client, server.accept()[0]
 
 
-def test_a_late_event_does_not_end_a_failing_peer(bench: Bench, connect: Connect, later: Later) -> None:
-    """It waits for the answer that says why."""
+def test_late_event_does_not_close_a_failing_peer(bench: Bench, connect: Connect, later: Later) -> None:
+    """The peer waits for its delayed error answer."""
     peers = waiting(bench)
     client = connect()
     (peer,) = peers.peers.values()
@@ -287,8 +293,8 @@ def test_a_late_event_does_not_end_a_failing_peer(bench: Bench, connect: Connect
     assert client.closed
 
 
-def test_a_dead_client_whose_session_ends(bench: Bench, known: Connect, later: Later) -> None:
-    """Its socket's error is no fault of the worker's."""
+def test_expired_session_of_a_disconnected_client_is_closed(bench: Bench, known: Connect, later: Later) -> None:
+    """The socket's error must not harm the worker."""
     client = known()
     client.send(sized(handshake("PLAIN"))[:7])
     bench.turn(3)
@@ -301,7 +307,7 @@ def test_a_dead_client_whose_session_ends(bench: Bench, known: Connect, later: L
     assert connection.closed
 
 
-def test_the_account_survives_a_client_that_is_dropped_at_once(bench: Bench, connect: Connect) -> None:
+def test_held_bytes_are_released_when_a_client_is_closed(bench: Bench, connect: Connect) -> None:
     for _ in range(3):
         client = connect()
         client.send(sized(handshake("PLAIN")) + sized(authenticate(ALICE)) + struct.pack(">i", -5) + bytes(30))
@@ -310,7 +316,7 @@ def test_the_account_survives_a_client_that_is_dropped_at_once(bench: Bench, con
     assert not waiting(bench).peers
 
 
-def test_a_worker_that_stops_gives_a_second(bench: Bench, connect: Connect, later: Later) -> None:
+def test_draining_worker_closes_peers_after_a_second(bench: Bench, connect: Connect, later: Later) -> None:
     silent, quick, late = connect(), connect(), connect()
     bench.worker._begin_drain()
     assert ask(bench, quick, "handshake") == [errors.NONE]
@@ -340,7 +346,7 @@ def test_failures_do_not_fill_the_log(
     assert len(lines) <= unauthenticated.MOST_LINES * (len(counts) + 2)
 
 
-def test_nothing_of_a_password_is_logged(bench: Bench, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+def test_passwords_are_not_logged(bench: Bench, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     for token in (
         ALICE,
@@ -358,10 +364,10 @@ def test_nothing_of_a_password_is_logged(bench: Bench, connect: Connect, caplog:
     assert "wrong-password" not in caplog.text
 
 
-def test_what_a_peer_writes_stays_out_of_the_log(
+def test_line_breaks_of_a_peer_forge_no_log_line(
     bench: Bench, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By a line end in what it sends."""
+    """The line break is in a mechanism or in a user name."""
     caplog.set_level(logging.DEBUG)
     client = connect()
     client.send(sized(handshake("PLAIN\nERROR forged")))

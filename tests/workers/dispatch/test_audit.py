@@ -1,4 +1,4 @@
-"""The audit log: each kind of refusal once in a while, and not more kinds than a bound."""
+"""The audit log: each kind of refusal once a window, and a bounded number of kinds."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def refuse(refusals: Refusals, name: str) -> None:
     refusals.log("User:alice", "10.0.0.1", Operation.READ, ResourceType.TOPIC, name, "Fetch")
 
 
-def test_a_refusal_says_who_was_refused_what_from_where(messages: pytest.LogCaptureFixture) -> None:
+def test_refusal_names_principal_host_operation_and_resource(messages: pytest.LogCaptureFixture) -> None:
     refusals = Refusals()
     for _ in range(3):
         refuse(refusals, "orders")
     assert messages.messages == ["refused: User:alice from 10.0.0.1: Read on Topic orders (Fetch)"]
 
 
-def test_refusals_are_bounded_and_what_is_left_out_is_counted(
+def test_refusals_are_bounded_and_omitted_ones_are_counted(
     messages: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     now = 0.0
@@ -45,6 +45,6 @@ def test_refusals_are_bounded_and_what_is_left_out_is_counted(
     ]  # fmt: skip
 
 
-def test_a_change_says_who_changed_what(messages: pytest.LogCaptureFixture) -> None:
+def test_change_names_principal_host_and_action(messages: pytest.LogCaptureFixture) -> None:
     audit.changed("User:admin", "10.0.0.2", "created topic orders")
     assert messages.messages == ["changed: User:admin from 10.0.0.2: created topic orders"]

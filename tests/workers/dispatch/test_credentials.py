@@ -1,4 +1,4 @@
-"""A worker's look-ups: by the metadata of the moment, and nothing of it twice."""
+"""A worker's lookups of credentials: from the current metadata, and each derived once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def metadata(
     return SecurityMetadata.parse(version, SecurityMetadata(version, nodes).encode())
 
 
-def test_users_come_change_and_go() -> None:
+def test_added_changed_and_removed_users_are_found() -> None:
     catalog = SimpleNamespace(security=NO_SECURITY_METADATA)
     live = LiveCredentials(catalog, TokenSettings(None))
     assert live.scram(SHA_256, "a b") is None
@@ -45,21 +45,21 @@ def test_users_come_change_and_go() -> None:
     assert live.scram(SHA_256, "a b") is None
 
 
-def test_unknown_names_are_not_kept() -> None:
+def test_unknown_user_names_are_not_cached() -> None:
     live = LiveCredentials(SimpleNamespace(security=metadata(1)), TokenSettings(None))
     for number in range(100):
         assert live.scram(SHA_256, f"user {number}") is None
     assert not live._users
 
 
-def test_a_malformed_node_is_no_user(caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_node_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     nodes = {f"{znodes.USER_CONFIGS}/a": "topsecret", f"{TOKENS_PATH}/t": "{}"}
     live = LiveCredentials(SimpleNamespace(security=SecurityMetadata(1, nodes)), KEY)
     assert live.scram(SHA_256, "a") is None and live.credential(SHA_256, "t", 0) is None
     assert "ignoring" in caplog.text and "topsecret" not in caplog.text
 
 
-def test_tokens_come_change_and_go() -> None:
+def test_added_renewed_and_removed_tokens_are_found() -> None:
     token = Token("id", ALICE, ALICE, (), 0, 9000, 1000)
     catalog = SimpleNamespace(security=metadata(1, tokens=(token,)))
     live = LiveCredentials(catalog, KEY)
@@ -67,7 +67,7 @@ def test_tokens_come_change_and_go() -> None:
     assert first and first.owner == "alice" and live.credential(SHA_256, "id", 1500) is None
     catalog.security = metadata(2, tokens=(Token("id", ALICE, ALICE, (), 0, 9000, 2000),))
     again = live.credential(SHA_256, "id", 1500)
-    assert again and again.credential is first.credential  # it is not derived again
+    assert again and again.credential is first.credential  # the credential is not derived again
     catalog.security = metadata(3)
     assert live.credential(SHA_256, "id", 500) is None
     assert LiveCredentials(SimpleNamespace(security=metadata(1, tokens=(token,))), TokenSettings(None)).credential(
@@ -75,7 +75,7 @@ def test_tokens_come_change_and_go() -> None:
     ) is None  # fmt: skip
 
 
-def test_the_decoy_key_of_the_cluster() -> None:
+def test_decoy_key_is_the_clusters_if_it_has_one() -> None:
     catalog = SimpleNamespace(security=NO_SECURITY_METADATA)
     live = LiveCredentials(catalog, TokenSettings(None))
     own = live.decoy_key()

@@ -1,4 +1,4 @@
-"""Patterns of clients: what Python's own match, in a time that no pattern makes long."""
+"""Regular expressions of clients match as in Python, in bounded time."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ PATTERNS = st.recursive(
 
 
 @given(pattern=PATTERNS, texts=st.lists(st.text("abc1.\n", max_size=6), max_size=10))
-def test_it_matches_what_python_matches(pattern: str, texts: list[str]) -> None:
+def test_pattern_matches_as_in_python(pattern: str, texts: list[str]) -> None:
     ours, theirs = Pattern(pattern), re.compile(pattern, re.DOTALL)
     for text in texts:
         wanted = theirs.fullmatch(text) is not None
-        if "$" not in pattern or not text.endswith("\n"):  # where Python's may stand before the last end of line
+        if "$" not in pattern or not text.endswith("\n"):  # in Python, $ also matches before a final line break
             assert ours.fullmatch(text) is wanted, (pattern, text)
 
 
 @pytest.mark.parametrize(
     "pattern", ["(a|a)*b", "(a*)*b", "(a+)+$b", ".*.*.*.*.*x", "(.*)(.*)(.*)(.*)x", "(a?){50}a{50}x"]
 )
-def test_no_pattern_takes_long(pattern: str) -> None:
-    """Python's own would not come back from any of these."""
+def test_catastrophic_pattern_is_matched_quickly(pattern: str) -> None:
+    """Python's own engine would not finish any of these."""
     assert not Pattern(pattern).fullmatch("a" * 5_000)
 
 
 @pytest.mark.parametrize("pattern", ["(){4000000000}", "(?:){4000000000,}", "((){60000}){60000}a*", "(|){4000000000}"])
-def test_nothing_many_times(pattern: str) -> None:
-    """Four thousand million times nothing is nothing, and not to be counted."""
+def test_empty_pattern_repeated_four_billion_times(pattern: str) -> None:
+    """A repeated empty pattern is empty, and must not be expanded."""
     try:
         assert Pattern(pattern).fullmatch("")
     except InvalidPattern:
-        assert "|" in pattern, "a choice of nothings is something to this automaton"
+        assert "|" in pattern, "this automaton has states for a choice of empty patterns"
 
 
 @pytest.mark.parametrize(
@@ -70,23 +70,23 @@ def test_nothing_many_times(pattern: str) -> None:
         f"[{MANY}]",
     ],
 )
-def test_what_is_refused(pattern: str) -> None:
-    if pattern == "a{2":  # to Python that is a text
+def test_unsupported_or_too_large_pattern_is_refused(pattern: str) -> None:
+    if pattern == "a{2":  # in Python, this is a literal
         assert Pattern(pattern).fullmatch(pattern)
         return
     with pytest.raises(InvalidPattern):
         Pattern(pattern)
 
 
-def test_what_takes_too_long_is_given_up() -> None:
-    """Each character of this text leads into a set of states that none has led into."""
+def test_match_that_takes_too_long_is_aborted() -> None:
+    """Each character of this text leads to a new set of states."""
     pattern = Pattern("(a|b)*a" + "(a|b)" * 200)
     text = "".join("ab"[bin(n * n).count("1") & 1] for n in range(32_000))
     with pytest.raises(InvalidPattern, match="too long"):
         pattern.fullmatch(text)
 
 
-def test_how_long_a_pattern_may_be() -> None:
+def test_size_of_a_pattern_is_bounded() -> None:
     assert Pattern("a" * (MOST_NODES - 1)).fullmatch("a" * (MOST_NODES - 1))
     with pytest.raises(InvalidPattern):
         Pattern("a" * MOST_NODES)

@@ -1,4 +1,4 @@
-"""Fetches that wait: no change is missed, whenever it happens, and nothing is kept of those that are over."""
+"""Delayed fetches: no change is missed, whenever it happens, and finished ones leave nothing in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROLE = worker_role(0)
 
 
 class _Fence:
-    """Calls `between` where another process may come in: at the fence."""
+    """Calls `between` at the fence, where another process may act."""
 
     def __init__(self, real: Callable[[], None]) -> None:
         self._real = real
@@ -73,12 +73,12 @@ def purgatory(fence: _Fence) -> Purgatory:
 
 
 def append(slot: Slot) -> list[int]:
-    """As another process: publish, then ring whoever asked."""
+    """Publish as another process does, then return the roles to ring."""
     slot.update(leo=slot.state().leo + 1)
     return list(slot.waiters())
 
 
-def test_a_change_before_parking_is_seen(bench: Bench, purgatory: Purgatory) -> None:
+def test_change_before_the_request_waits_is_seen(bench: Bench, purgatory: Purgatory) -> None:
     slot = bench.slot("t")
     append(slot)
     waiting = _Waiting([slot], 1)
@@ -86,7 +86,9 @@ def test_a_change_before_parking_is_seen(bench: Bench, purgatory: Purgatory) -> 
     assert (waiting.answers, waiting.finished, len(purgatory)) == (1, True, 0)
 
 
-def test_a_change_while_parking_is_seen_or_rings(bench: Bench, purgatory: Purgatory, fence: _Fence) -> None:
+def test_change_while_the_request_begins_to_wait_is_seen_or_rings(
+    bench: Bench, purgatory: Purgatory, fence: _Fence
+) -> None:
     slot, waiting, rung = bench.slot("t"), _Waiting([bench.slot("t")], 1), []
     fence.between = lambda: rung.extend(append(slot))
     purgatory.watch(waiting)
@@ -94,7 +96,7 @@ def test_a_change_while_parking_is_seen_or_rings(bench: Bench, purgatory: Purgat
     assert rung == [ROLE]
 
 
-def test_a_change_after_parking_rings(bench: Bench, purgatory: Purgatory) -> None:
+def test_change_after_the_request_waits_rings(bench: Bench, purgatory: Purgatory) -> None:
     slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 1)
     purgatory.watch(waiting)
     purgatory.on_wakeup()
@@ -104,8 +106,8 @@ def test_a_change_after_parking_rings(bench: Bench, purgatory: Purgatory) -> Non
     assert (waiting.answers, waiting.finished) == (1, True)
 
 
-def test_every_change_rings_until_there_is_enough(bench: Bench, purgatory: Purgatory, fence: _Fence) -> None:
-    """Between the bell and the look too."""
+def test_every_change_rings_until_the_request_is_complete(bench: Bench, purgatory: Purgatory, fence: _Fence) -> None:
+    """This includes a change between the ring and the check."""
     slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 3)
     purgatory.watch(waiting)
     assert append(slot) == [ROLE]
@@ -119,10 +121,10 @@ def test_every_change_rings_until_there_is_enough(bench: Bench, purgatory: Purga
     assert waiting.answers == 1
 
 
-def test_a_lost_ring_is_found_by_the_next_comparison(bench: Bench, purgatory: Purgatory) -> None:
+def test_change_without_a_ring_is_found_by_the_next_comparison(bench: Bench, purgatory: Purgatory) -> None:
     slot, waiting = bench.slot("t"), _Waiting([bench.slot("t")], 2)
     purgatory.watch(waiting)
-    append(slot)  # its process dies before it rings
+    append(slot)  # the process dies before it rings
     assert append(slot) == []
     purgatory.on_wakeup()
     assert waiting.answers == 1
@@ -134,31 +136,31 @@ def many(bench: Bench) -> list[Slot]:
     return [bench.worker.shared.slots[number] for number in range(100, 200)]
 
 
-def test_of_many_slots_a_lost_ring_is_found_by_the_next_comparison(many: list[Slot], purgatory: Purgatory) -> None:
+def test_change_without_a_ring_among_many_slots_is_found_by_the_next_comparison(
+    many: list[Slot], purgatory: Purgatory
+) -> None:
     waiting = _Waiting(many, 2)
     purgatory.watch(waiting)
     purgatory.compare()
     for lost in many[3], many[90]:
-        lost.update(leo=1)  # its process dies before it rings
+        lost.update(leo=1)  # the process dies before it rings
         assert waiting.answers == 0
         purgatory.compare()
     assert waiting.answers == 1
 
 
-def test_of_many_slots_one_that_fell_silent_is_asked_again_within_a_second(
-    many: list[Slot], purgatory: Purgatory
-) -> None:
+def test_lost_waiter_byte_among_many_slots_is_set_again(many: list[Slot], purgatory: Purgatory) -> None:
     waiting = _Waiting(many, 2)
     purgatory.watch(waiting)
     many[7].update(leo=1)
     purgatory.compare()
-    assert many[7].waiters() == [ROLE]  # who published dies now
+    assert many[7].waiters() == [ROLE]  # the publisher dies now
     for _ in range(10):
         purgatory.compare()
     assert append(many[7]) == [ROLE]
 
 
-def test_while_nothing_happens_many_slots_are_not_looked_at_one_by_one(many: list[Slot], purgatory: Purgatory) -> None:
+def test_idle_slots_are_not_checked_one_by_one(many: list[Slot], purgatory: Purgatory) -> None:
     purgatory.watch(_Waiting(many, 1))
     purgatory.compare()
     many[7].waiters()
@@ -166,7 +168,7 @@ def test_while_nothing_happens_many_slots_are_not_looked_at_one_by_one(many: lis
     assert append(many[7]) == []  # no process has read its waiter byte
 
 
-def test_the_second_to_wait_on_a_slot_misses_nothing_that_the_first_saw(bench: Bench, purgatory: Purgatory) -> None:
+def test_second_request_on_a_slot_misses_no_change(bench: Bench, purgatory: Purgatory) -> None:
     slot = bench.slot("t")
     first, second = _Waiting([slot], 5), _Waiting([slot], 2)
     purgatory.watch(first)
@@ -179,7 +181,7 @@ def test_the_second_to_wait_on_a_slot_misses_nothing_that_the_first_saw(bench: B
     assert len(purgatory) == 1
 
 
-def test_expiry_looks_once_more(purgatory: Purgatory, bench: Bench) -> None:
+def test_only_expired_requests_are_answered_by_expiry(purgatory: Purgatory, bench: Bench) -> None:
     soon, late = _Waiting([bench.slot("t")], 1, 10.0), _Waiting([bench.slot("t")], 1, 20.0)
     purgatory.watch(late)
     purgatory.watch(soon)
@@ -194,10 +196,10 @@ def test_expiry_looks_once_more(purgatory: Purgatory, bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("what", ["try_complete", "answer", "expire", "find_slots"])
-def test_a_fault_costs_the_request_that_has_it(
+def test_exception_fails_only_its_request(
     purgatory: Purgatory, bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """The loop, which would end, does not see it; the others are retried, and it is delayed no longer."""
+    """The exception must not reach the loop. Other requests are retried, and the failed one is removed."""
     bad, good = _Waiting([bench.slot("t")], 1, 10.0), _Waiting([bench.slot("t")], 1, 20.0)
     purgatory.watch(bad)
     purgatory.watch(good)
@@ -212,7 +214,7 @@ def test_a_fault_costs_the_request_that_has_it(
     assert (good.answers, good.failures, len(purgatory)) == (1, [], 0)
 
 
-def test_who_is_gone_is_not_answered(purgatory: Purgatory, bench: Bench) -> None:
+def test_removed_request_is_not_answered(purgatory: Purgatory, bench: Bench) -> None:
     waiting = _Waiting([bench.slot("t")], 1, 10.0)
     purgatory.watch(waiting)
     purgatory.remove(waiting)
@@ -223,7 +225,7 @@ def test_who_is_gone_is_not_answered(purgatory: Purgatory, bench: Bench) -> None
     assert (waiting.answers, waiting.expired, len(purgatory)) == (0, 0, 0)
 
 
-def test_the_finished_take_no_memory_until_a_far_deadline(purgatory: Purgatory, bench: Bench) -> None:
+def test_finished_requests_with_far_deadlines_are_freed(purgatory: Purgatory, bench: Bench) -> None:
     for _ in range(5000):
         waiting = _Waiting([bench.slot("t")], 1, 1e9)
         purgatory.watch(waiting)
@@ -233,7 +235,7 @@ def test_the_finished_take_no_memory_until_a_far_deadline(purgatory: Purgatory, 
     assert (len(purgatory), purgatory.next_deadline()) == (1, 5.0)
 
 
-def test_new_metadata_retries_all(purgatory: Purgatory, bench: Bench) -> None:
+def test_new_metadata_retries_all_requests(purgatory: Purgatory, bench: Bench) -> None:
     waiting = _Waiting([bench.slot("t")], 1)
     purgatory.watch(waiting)
     purgatory.all_changed()
@@ -243,7 +245,7 @@ def test_new_metadata_retries_all(purgatory: Purgatory, bench: Bench) -> None:
 # through a worker
 
 
-def test_a_fetch_waits_for_another_connections_records(bench: Bench, client: Client) -> None:
+def test_fetch_waits_for_records_of_another_connection(bench: Bench, client: Client) -> None:
     fetch = calls.fetch_request("t", 0, wait_ms=60_000)
     client.send(client.frame(fetch) + raw(18, 0, 9))
     bench.turn(3)
@@ -257,13 +259,13 @@ def test_a_fetch_waits_for_another_connections_records(bench: Bench, client: Cli
     assert len(bench.worker.purgatory) == 0
 
 
-def test_a_fetch_waits_no_longer_than_asked(bench: Bench, client: Client) -> None:
+def test_fetch_waits_no_longer_than_its_max_wait(bench: Bench, client: Client) -> None:
     fetch = calls.fetch_request("t", 0, wait_ms=30)
     part = client.call(fetch).responses[0].partitions[0]
     assert (part.error_code, part.high_watermark, bytes(part.records or b"")) == (0, 0, b"")
 
 
-def test_a_deleted_topic_ends_the_wait(bench: Bench, client: Client) -> None:
+def test_fetch_is_answered_when_its_topic_is_deleted(bench: Bench, client: Client) -> None:
     fetch = calls.fetch_request("t", 0, wait_ms=60_000)
     client.send(client.frame(fetch))
     bench.turn(3)
@@ -273,9 +275,7 @@ def test_a_deleted_topic_ends_the_wait(bench: Bench, client: Client) -> None:
 
 
 @pytest.mark.parametrize("order", [("t", "gone"), ("gone", "t")])
-def test_with_an_unknown_topic_the_others_are_still_waited_for(
-    bench: Bench, client: Client, order: tuple[str, str]
-) -> None:
+def test_fetch_with_an_unknown_topic_waits_for_the_others(bench: Bench, client: Client, order: tuple[str, str]) -> None:
     fetch = calls.fetch_request(order[0], 0, wait_ms=60_000)
     fetch.topics += calls.fetch_request(order[1], 0).topics
     client.send(client.frame(fetch) + raw(18, 0, 9))
@@ -287,7 +287,7 @@ def test_with_an_unknown_topic_the_others_are_still_waited_for(
     assert {row.topic: row.partitions[0].error_code for row in found} == {"t": 0, "gone": 3}
 
 
-def test_a_deleted_topic_ends_the_wait_although_another_is_unknown(bench: Bench, client: Client) -> None:
+def test_fetch_with_an_unknown_topic_is_answered_when_the_other_is_deleted(bench: Bench, client: Client) -> None:
     fetch = calls.fetch_request("t", 0, wait_ms=60_000)
     fetch.topics += calls.fetch_request("gone", 0).topics
     client.send(client.frame(fetch))
@@ -297,7 +297,7 @@ def test_a_deleted_topic_ends_the_wait_although_another_is_unknown(bench: Bench,
     assert [row.partitions[0].error_code for row in found] == [3, 3]
 
 
-def test_a_topic_made_anew_ends_the_wait_or_goes_on_with_the_new(bench: Bench, client: Client) -> None:
+def test_fetch_of_a_recreated_topic_fails_or_reads_the_new_one(bench: Bench, client: Client) -> None:
     fetch = calls.fetch_request("t", 0, wait_ms=60_000)
     client.send(client.frame(fetch))
     bench.turn(3)
@@ -309,7 +309,7 @@ def test_a_topic_made_anew_ends_the_wait_or_goes_on_with_the_new(bench: Bench, c
     assert part.error_code == 3 or [r.value for r in batches.parse(part.records)] == [b"new"]
 
 
-def test_a_client_that_goes_takes_its_wait_along(bench: Bench, client: Client) -> None:
+def test_delayed_fetch_of_a_disconnected_client_is_removed(bench: Bench, client: Client) -> None:
     client.send(client.frame(calls.fetch_request("t", 0, wait_ms=60_000)))
     bench.turn(3)
     client.sock.close()

@@ -1,4 +1,4 @@
-"""NOT_COORDINATOR for every group API and version: the answer decodes and says so everywhere."""
+"""NOT_COORDINATOR for every group API and version: the answer decodes and has the error everywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOP = [(key, version) for key in _ONE_CODE for version in range(load_rows()[key
 
 
 @pytest.mark.parametrize(("key", "version"), _TOP)
-def test_one_code(key: int, version: int) -> None:
+def test_apis_with_one_error_code_answer_not_coordinator(key: int, version: int) -> None:
     row = load_rows()[key]
     body = unavailable.not_coordinator(row, version, b"")
     assert body is not None
@@ -24,7 +24,7 @@ def test_one_code(key: int, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_offset_commit(version: int) -> None:
+def test_offset_commit_answers_not_coordinator_for_each_partition(version: int) -> None:
     request: Any = message_class("OffsetCommitRequest")
     topic = request.OffsetCommitRequestTopic
     parts = [topic.OffsetCommitRequestPartition(partition_index=n, committed_offset=5) for n in (0, 3)]
@@ -37,7 +37,7 @@ def test_offset_commit(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_offset_fetch(version: int) -> None:
+def test_offset_fetch_answers_not_coordinator(version: int) -> None:
     request: Any = message_class("OffsetFetchRequest")
     if version >= 8:
         body = request(groups=[request.OffsetFetchRequestGroup(group_id="g", topics=None)]).encode(version=version)

@@ -1,4 +1,4 @@
-"""A follower from an address that is not known: refused, named in the log, and looked up again."""
+"""A follower from an unknown address is refused and named in the log, and the controller looks it up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def looked_for(link: Channel) -> list[forward.Forwarded]:
     return [one for one in map(forward.decode, link.receive()) if one.api_key == internal.LOOK_FOR_BROKERS]
 
 
-def test_the_controller_looks_again_once_a_second_at_most(
+def test_controller_looks_for_brokers_at_most_once_a_second(
     bench: Bench, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
     listener = Listener(bench.worker.process.run_dir / "controller.sock")
@@ -53,18 +53,18 @@ def test_the_controller_looks_again_once_a_second_at_most(
         link.send(forward.encode_reply(asked.token, internal.encode({})))
         bench.turn(5)
         fetch(bench)
-        assert looked_for(link) == [], "in the same second"
+        assert looked_for(link) == [], "the last lookup was in the same second"
         clock.now += unregistered_brokers._PAUSE_S
         fetch(bench)
         assert len(looked_for(link)) == 1
         clock.now += unregistered_brokers._PAUSE_S
         fetch(bench)
-        assert looked_for(link) == [], "it has not answered yet"
+        assert looked_for(link) == [], "the controller has not answered yet"
     (line,) = [record.getMessage() for record in caplog.records if HOST in record.getMessage()]
     assert ALLOWED in line
 
 
-def test_offsets_are_refused_likewise(bench: Bench, clock: Any) -> None:
+def test_list_offsets_of_an_unregistered_broker_is_refused(bench: Bench, clock: Any) -> None:
     topic = ListOffsetsRequest.ListOffsetsTopic
     parts = [topic.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)]
     question = ListOffsetsRequest[7](replica_id=1, isolation_level=0, topics=[topic(name="t", partitions=parts)])

@@ -38,13 +38,13 @@ def received(bench: Bench, link: Channel, count: int = 1) -> list[forward.Forwar
 
 
 def commit(size: int) -> bytes:
-    """A request body; only the coordinator would look inside."""
+    """A request body, which only the coordinator would decode."""
     return b"m" * size
 
 
 @pytest.mark.parametrize("size", [10, 150_000, 3_000_000])
-def test_a_request_of_any_size_arrives(bench: Bench, client: Client, coordinator: Listener, size: int) -> None:
-    """A socket takes 200 KB at once; the rest goes when there is room, without waiting for an answer."""
+def test_request_of_any_size_arrives(bench: Bench, client: Client, coordinator: Listener, size: int) -> None:
+    """A socket takes 200 KB at once; the rest follows when there is room, before any answer."""
     link = accepted(bench, coordinator)
     body = commit(size)
     client.send(raw(8, 2, 5, body))
@@ -54,14 +54,14 @@ def test_a_request_of_any_size_arrives(bench: Bench, client: Client, coordinator
     assert correlations(client.answers()) == [5]
 
 
-def test_what_was_asked_before_it_listened_arrives_then(bench: Bench, client: Client) -> None:
+def test_request_sent_before_the_coordinator_listens_arrives_later(bench: Bench, client: Client) -> None:
     client.send(raw(8, 2, 5, commit(1_000_000)))
     bench.turn(3)
     link = accepted(bench, Listener(bench.worker.process.run_dir / "coordinator.sock"))
     assert len(received(bench, link)[0].body) == len(commit(1_000_000))
 
 
-def test_an_answer_of_many_fragments(bench: Bench, client: Client, coordinator: Listener) -> None:
+def test_answer_of_many_fragments_arrives_whole(bench: Bench, client: Client, coordinator: Listener) -> None:
     link = accepted(bench, coordinator)
     client.send(raw(8, 2, 5, commit(1)))
     (request,) = received(bench, link)
@@ -72,7 +72,7 @@ def test_an_answer_of_many_fragments(bench: Bench, client: Client, coordinator: 
     assert [len(answer) for answer in client.answers()] == [2_000_004]
 
 
-def test_the_death_of_the_other_side_answers_all(tmp_path: Path) -> None:
+def test_death_of_the_other_process_fails_all_requests(tmp_path: Path) -> None:
     listener, link, told = Listener(tmp_path / "x.sock"), Upstream(tmp_path / "x.sock"), []
     assert link.connect()
     for _ in range(3):
@@ -86,7 +86,7 @@ def test_the_death_of_the_other_side_answers_all(tmp_path: Path) -> None:
     assert link.connect()
 
 
-def test_a_callers_fault_does_not_cost_the_others_their_answers(tmp_path: Path) -> None:
+def test_exception_in_one_callback_does_not_affect_other_answers(tmp_path: Path) -> None:
     listener, link, told = Listener(tmp_path / "x.sock"), Upstream(tmp_path / "x.sock"), []
     link.connect()
     link.send(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda *_: 1 // 0)  # type: ignore[arg-type]  # it raises
@@ -99,7 +99,7 @@ def test_a_callers_fault_does_not_cost_the_others_their_answers(tmp_path: Path) 
     assert told == [b"here"]
 
 
-def test_the_wait_for_a_starting_process_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_to_a_process_that_does_not_start_time_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link, told = Upstream(tmp_path / "missing.sock"), []
     link.send(forward.Forwarded(0, 8, 2, None, "", "", b""), lambda flags, body: told.append(flags))
     link.tick()

@@ -1,4 +1,4 @@
-"""Two brokers that get the same requests of a follower; one of them remembers no request."""
+"""Two brokers that get the same requests of a follower; one of them caches no request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLLOWER = 1
 
 
 class Side:
-    """A broker, and its follower in a session; `memory`: whether the follower's requests are remembered."""
+    """A broker, and its follower in a session; `memory`: whether it caches the follower's requests."""
 
     def __init__(self, bench: Bench, memory: bool) -> None:
         self.bench, self.memory = bench, memory
@@ -29,7 +29,7 @@ class Side:
         self._asked: Any = None
 
     def make_topic(self) -> None:
-        """Partitions led in epoch 0; the follower is in their ISRs."""
+        """Create partitions that this broker leads in epoch 0, with the follower in their ISRs."""
         self.bench.topic("t", 3)
         for index in range(3):
             EpochCache([(0, 0)]).write(self.bench.root / f"t-{index}")
@@ -56,7 +56,7 @@ class Side:
         self.remembered += former is not None and former is connection.repeated
 
     def answers(self) -> list[bytes]:
-        """Whatever came, without correlation and session ids, and the topic's id; partitions in their order."""
+        """The answers so far, without correlation, session and topic ids; partitions in order."""
         found = []
         for frame in self.client.frames():
             at = 11 if self.version >= 12 else 10
@@ -66,7 +66,7 @@ class Side:
         return found
 
     def _in_order(self, content: bytes, decoded: Any) -> bytes:
-        """The long way may have found a partition before another, and tell of it first."""
+        """The general code may answer partitions in another order."""
         parts = [part for topic in decoded.responses for part in topic.partitions]
         if len(parts) > 1:
             return b"".join(repr(part).encode() for part in sorted(parts, key=lambda part: part.partition_index))
@@ -77,7 +77,7 @@ class Side:
         return bool(self.bench.connection(self.client).waits)
 
     def state(self) -> Any:
-        """The session, how far the followers are known to be, and what that has led to."""
+        """The session, the progress of followers, and the high watermarks."""
         session = self.bench.worker.sessions._sessions.get(self.session)
         kept = session and [
             session.epoch,
@@ -130,7 +130,7 @@ class Pair:
         return self.same()
 
     def follow(self, *indexes: int, version: int = 13) -> None:
-        """Open the session, and have it at the log's end of partition 0 by remembered requests."""
+        """Open the session, and move it to the log end of partition 0 by cached requests."""
         for side in self.both:
             side.version = version
         assert self.ask(*(part(0, index) for index in indexes or (0,)), wait_ms=0)
@@ -142,7 +142,7 @@ class Pair:
 
 
 def stop_ticks(bench: Bench) -> None:
-    """A tick would tell a follower the high watermark 50 ms after its request: before another one's, or the records."""
+    """A tick would send the high watermark 50 ms after a request: before the other broker does, or the records."""
     bench.worker._next_tick = float("inf")
 
 

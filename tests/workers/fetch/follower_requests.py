@@ -30,7 +30,7 @@ def row_of(bench: Bench, broker: int) -> replicas.Replica:
 
 
 class InSession:
-    """A follower in a session; `ask` sends a request, `answer` decodes what came: {partition: answer}."""
+    """A follower in a session; `ask` sends a request, `answer` decodes the response: {partition: answer}."""
 
     def __init__(self, bench: Bench, broker: int, topic: str = "t", version: int = 12, wait_ms: int = 60_000) -> None:
         self.bench, self.broker, self.topic, self.version, self.wait_ms = bench, broker, topic, version, wait_ms
@@ -46,7 +46,7 @@ class InSession:
         self.bench.turn(3)
 
     def answered(self) -> dict[int, Any] | None:
-        """None: not yet."""
+        """The answer; None if there is none yet."""
         frames = self.client.frames()
         return self._take(frames[0]) if frames else None
 

@@ -1,4 +1,4 @@
-"""Old clients' fetches: what one request may have converted is bounded, and everything is read all the same."""
+"""Fetches of old clients: down-conversion is bounded in each request, and all records are read over several."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def request(version: int, offsets: dict[int, int], *, max_bytes: int = 1 << 20, 
 
 
 def messages(data: bytes) -> list[int]:
-    """The offsets of the whole messages of a set."""
+    """The offsets of the complete messages of a set."""
     found, at = [], 0
     while at + 12 <= len(data):
         offset, size = struct.unpack_from(">qi", data, at)
@@ -64,14 +64,14 @@ def fetched(client: Client, asked: Any) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_one_request_gets_a_share_and_the_next_ones_the_rest(many: Bench, client: Client, version: int) -> None:
+def test_requests_convert_at_most_a_share_each(many: Bench, client: Client, version: int) -> None:
     offsets = dict.fromkeys(range(PARTITIONS), 0)
     rounds = 0
     while any(offset < RECORDS for offset in offsets.values()):
         found = fetched(client, request(version, offsets))
         size = sum(map(len, found.values()))
         assert 0 < size <= downconvert.SHARE + 1200
-        assert list(found) == list(offsets), "as they were asked for"
+        assert list(found) == list(offsets), "partitions are in the order of the request"
         for index, data in found.items():
             got = messages(data)
             assert got == list(range(offsets[index], offsets[index] + len(got)))
@@ -80,7 +80,7 @@ def test_one_request_gets_a_share_and_the_next_ones_the_rest(many: Bench, client
     assert rounds <= PARTITIONS * RECORDS * 1200 // downconvert.SHARE + PARTITIONS
 
 
-def test_no_partition_waits_until_another_is_read_to_its_end(many: Bench, client: Client) -> None:
+def test_every_partition_is_served_within_a_few_requests(many: Bench, client: Client) -> None:
     offsets = dict.fromkeys(range(PARTITIONS), 0)
     seen = set()
     for _ in range(PARTITIONS):
@@ -88,24 +88,24 @@ def test_no_partition_waits_until_another_is_read_to_its_end(many: Bench, client
     assert seen == set(offsets)
 
 
-def test_a_message_larger_than_the_share_is_sent_whole(many: Bench, client: Client) -> None:
+def test_message_larger_than_the_share_is_sent_whole(many: Bench, client: Client) -> None:
     put(partition_of(many, 0), batch(b"x" * 50_000))
     assert messages(fetched(client, request(1, {0: RECORDS}))[0]) == [RECORDS]
 
 
-def test_the_limit_of_a_partition_is_hard_before_kip_74(many: Bench, client: Client) -> None:
+def test_partition_max_bytes_is_a_hard_limit_before_kip_74(many: Bench, client: Client) -> None:
     found = fetched(client, request(1, {0: 0}, max_bytes=500))
     assert len(found[0]) == 500
     assert messages(found[0]) == []
 
 
-def test_who_waits_for_more_is_answered_when_the_share_is_spent(many: Bench, client: Client) -> None:
-    """Without waiting for ever for bytes that no request gets: `max_wait_ms` is longer than this test may take."""
+def test_fetch_is_answered_when_the_share_is_spent(many: Bench, client: Client) -> None:
+    """No request gets `min_bytes` here, and `max_wait_ms` is longer than this test may take."""
     found = fetched(client, request(1, {0: 0, 1: 0}, min_bytes=1 << 20, max_wait_ms=600_000))
     assert sum(map(len, found.values())) > 0
 
 
-def test_who_waits_for_more_than_there_is_goes_on_waiting(many: Bench, client: Client) -> None:
+def test_fetch_waits_if_the_log_has_less_than_min_bytes(many: Bench, client: Client) -> None:
     client.send(client.frame(request(1, {0: RECORDS - 2}, min_bytes=5000, max_wait_ms=600_000)))
     many.turn(20)
     assert client.frames() == []

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227) as a worker keeps them."""
+"""The fetch sessions (KIP-227) of a worker."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def result(key: tuple[bytes, int], hw: int = 5, error: int = 0, payload: bytes =
     return FetchResult(key[0], key[1], error, hw, hw, 0, [payload] if payload else ())
 
 
-def test_a_fetch_outside_of_sessions_makes_none() -> None:
+def test_sessionless_fetch_creates_no_session() -> None:
     sessions = FetchSessionCache(10)
     assert sessions.open(request(0, SESSIONLESS, part(A)), False, 0) == (errors.NONE, None)
     assert len(sessions) == 0
 
 
-def test_a_session_is_added_to_changed_and_forgotten() -> None:
+def test_request_adds_changes_and_forgets_partitions() -> None:
     sessions = FetchSessionCache(10)
     session = new(sessions, part(A), part(B))
     change = request(session.id, 1, part(B, 7), part((b"c", 0)), forget=(A,))
@@ -48,7 +48,7 @@ def test_a_session_is_added_to_changed_and_forgotten() -> None:
     assert [(key, one.offset) for key, one in session.parts.items()] == [(B, 7), ((b"c", 0), 0)]
 
 
-def test_a_new_session_forgets_nothing() -> None:
+def test_new_session_ignores_forgotten_partitions() -> None:
     sessions = FetchSessionCache(10)
     error, session = sessions.open(request(0, INITIAL, part(A), part(B), forget=(A,)), False, 0)
     assert error == errors.NONE
@@ -56,7 +56,7 @@ def test_a_new_session_forgets_nothing() -> None:
     assert list(session.parts) == [A, B]
 
 
-def test_epochs_go_on_one_by_one_and_never_back_to_the_first() -> None:
+def test_session_epochs_increase_by_one_and_skip_zero() -> None:
     sessions = FetchSessionCache(10)
     session = new(sessions, part(A))
     for epoch in (0x7FFFFFFE, 3, 2, -2):
@@ -68,13 +68,13 @@ def test_epochs_go_on_one_by_one_and_never_back_to_the_first() -> None:
     assert session.epoch == 1
 
 
-def test_a_session_nobody_has() -> None:
+def test_unknown_session_id_is_refused() -> None:
     sessions = FetchSessionCache(10)
     session = new(sessions, part(A))
     assert sessions.open(request(session.id + 1, 1), False, 0)[0] == errors.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_full_request_ends_the_session_it_names() -> None:
+def test_full_request_closes_its_session() -> None:
     sessions = FetchSessionCache(10)
     first, second = new(sessions, part(A)), new(sessions, part(A))
     sessions.open(request(first.id, SESSIONLESS, part(A)), False, 0)
@@ -84,15 +84,15 @@ def test_a_full_request_ends_the_session_it_names() -> None:
     assert len(sessions) == 1
 
 
-def test_a_session_without_partitions_is_over() -> None:
+def test_session_without_partitions_is_closed() -> None:
     sessions = FetchSessionCache(10)
     session = new(sessions, part(A))
     assert sessions.open(request(session.id, 1, forget=(A,)), False, 0) == (errors.NONE, None)
     assert len(sessions) == 0
 
 
-def test_sessions_that_grow_take_no_more_room_than_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that would is over; the others go on, and may change what they have."""
+def test_session_that_grows_above_the_limit_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other sessions continue, and may change their partitions."""
     monkeypatch.setattr(module, "MOST_PARTS", 5)
     sessions = FetchSessionCache(10)
     first, second = new(sessions, part(A), part(B)), new(sessions, part(A))
@@ -105,14 +105,14 @@ def test_sessions_that_grow_take_no_more_room_than_new_ones(monkeypatch: pytest.
     assert len(second.parts) == 3
 
 
-def test_names_and_ids_do_not_mix() -> None:
+def test_session_by_name_refuses_topic_ids() -> None:
     sessions = FetchSessionCache(10)
     session = new(sessions, part(A))
     assert sessions.open(request(session.id, 1), True, 0)[0] == errors.FETCH_SESSION_TOPIC_ID_ERROR
     assert sessions.open(request(session.id, 1), False, 0) == (errors.NONE, session)
 
 
-def test_only_an_idle_session_makes_room() -> None:
+def test_only_an_idle_session_is_evicted() -> None:
     sessions = FetchSessionCache(2)
     first, second = new(sessions, part(A), now=0), new(sessions, part(A), now=1)
     assert sessions.open(request(0, INITIAL, part(A)), False, 2) == (errors.NONE, None)
@@ -125,11 +125,11 @@ def test_only_an_idle_session_makes_room() -> None:
     assert third.id != second.id
 
 
-def test_no_sessions_at_all() -> None:
+def test_cache_of_size_zero_creates_no_session() -> None:
     assert FetchSessionCache(0).open(request(0, INITIAL, part(A)), False, 0) == (errors.NONE, None)
 
 
-def test_only_news_are_told() -> None:
+def test_only_changed_partitions_are_answered() -> None:
     session = FetchSession(1, False, 0)
     session.update(request(1, 0, part(A), part(B)))
     assert session.changed_partitions([result(A), result(B)]) == [result(A), result(B)]
@@ -140,14 +140,14 @@ def test_only_news_are_told() -> None:
     assert session.changed_partitions([result(A, hw=6), result(B, payload=b"x")]) == [result(B, payload=b"x")]
 
 
-def test_who_was_served_goes_to_the_back_of_the_line() -> None:
+def test_partition_with_records_moves_to_the_end() -> None:
     session = new(FetchSessionCache(1), part(A), part(B))
     session.changed_partitions([result(A, payload=b"x"), result(B)])
     assert list(session.parts) == [B, A]
 
 
-def test_the_first_answer_leaves_the_order_as_it_was_asked_for() -> None:
-    """As Kafka does, which is felt where `max_bytes` leaves no room for the others."""
+def test_first_answer_keeps_the_requests_order() -> None:
+    """As in Kafka; the order matters where `max_bytes` leaves no room for later partitions."""
     session = FetchSession(1, False, 0)
     session.add(request(0, INITIAL, part(A), part(B)))
     session.changed_partitions([result(A, payload=b"x"), result(B)])

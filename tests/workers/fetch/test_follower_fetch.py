@@ -18,7 +18,7 @@ from .follower_requests import InSession, fill, row_of, values_in, write_epochs
 
 
 @pytest.mark.parametrize("version", [0, 1, 4, 7, 11, 12, 14, 15, 17])
-def test_reads_up_to_the_log_end(bench: Bench, client: Client, version: int) -> None:
+def test_follower_reads_up_to_the_log_end(bench: Bench, client: Client, version: int) -> None:
     import uuid
 
     lead(bench, [1], [1])
@@ -57,7 +57,7 @@ def test_fetch_of_follower_completes_produce(bench: Bench, client: Client) -> No
 
 
 def test_removed_replica_acknowledges_nothing(bench: Bench, client: Client) -> None:
-    """The controller process died when the row was set, before it published how many the high watermark waits for."""
+    """The controller process died after it set the row, before it published the quorum of the high watermark."""
     slot = lead(bench, [1, 2], [1, 2], min_isr=3)
     follower = Follower(bench, 1)
     assert send(bench, client, produce(client, [b"a"])) == []
@@ -76,7 +76,7 @@ def test_log_start_of_follower_is_recorded(bench: Bench, client: Client) -> None
 
 
 def test_follower_at_log_end_is_caught_up(bench: Bench, client: Client) -> None:
-    """At the end, or where the end was at its fetch before (Kafka's Replica.updateFetchState)."""
+    """The follower is at the log end, or at that of its previous fetch (Kafka's Replica.updateFetchState)."""
     slot = lead(bench, [1], [])
     slot.words[replicas.find(slot, 1) + 4] = 5
     follower = Follower(bench, 1)
@@ -107,7 +107,7 @@ def test_held_lock_delays_progress_but_not_the_fetch(bench: Bench, client: Clien
 def test_failed_progress_affects_only_its_partition(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the partitions whose lock was taken, the first is still busy when the second one fails."""
+    """The first partition's lock is still held when the second one fails."""
     fetched = replicas.record_fetch
 
     def failing(slot: Any, *arguments: Any) -> None:
@@ -132,7 +132,7 @@ def test_failed_progress_affects_only_its_partition(
     monkeypatch.undo()
     two.open([part(1)])
     bench.turn(5)
-    assert bench.slot("u").state().hw == 1, "the next fetch says it again"
+    assert bench.slot("u").state().hw == 1, "the next fetch repeats the offset"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_wrong_leader_or_epoch_is_refused(bench: Bench, client: Client, state: i
     assert Follower(bench, 1).fetch(0, epoch=epoch, wait_ms=60_000).error_code == error
 
 
-def test_out_of_range(bench: Bench, client: Client) -> None:
+def test_fetch_outside_of_the_log_is_out_of_range(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     fill(bench, client, 3)
     publish(bench, log_start=2)
@@ -190,7 +190,7 @@ def test_out_of_range(bench: Bench, client: Client) -> None:
     assert row_of(bench, 1).leo == replicas.UNKNOWN
 
 
-def test_diverging_epoch(bench: Bench, client: Client) -> None:
+def test_diverging_epoch_is_answered_without_progress(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1], epoch=5)
     fill(bench, client, 10)
     write_epochs(bench, (1, 0), (3, 4), (5, 8))
@@ -209,7 +209,7 @@ def test_diverging_epoch(bench: Bench, client: Client) -> None:
     assert diverging(6, 2) == (1, 4)
     assert diverging(6, 1) == (1, 4)
     assert diverging(12, 5) == (5, 10)
-    assert row_of(bench, 1).leo == 8  # nothing of these is believed
+    assert row_of(bench, 1).leo == 8  # no progress is recorded from these
     assert follower.fetch(3, last_epoch=6).error_code == errors.OFFSET_OUT_OF_RANGE
 
 
@@ -236,7 +236,7 @@ def test_epochs_are_cached(bench: Bench, client: Client) -> None:
 
 @pytest.mark.parametrize("text", ["rubbish\n", "0\n0\n", None])
 def test_broken_epoch_file_is_rebuilt(bench: Bench, client: Client, text: str | None) -> None:
-    """Else a follower would be refused until the next epoch begins, or truncated for an epoch that is followed."""
+    """Otherwise a follower would be refused until the next epoch, or truncated for an epoch that others follow."""
     lead(bench, [1], [1], epoch=5)
     fill(bench, client, 6)
     lead(bench, [1], [1], epoch=7)
@@ -249,7 +249,7 @@ def test_broken_epoch_file_is_rebuilt(bench: Bench, client: Client, text: str | 
     assert file.read_text() == before
 
 
-def test_unknown_partition(bench: Bench, client: Client) -> None:
+def test_partition_that_is_not_here_is_refused(bench: Bench, client: Client) -> None:
     row = bench._topics["t"]["partitions"][0]
     row[0], row[2] = -1, 1
     bench._publish()

@@ -1,4 +1,4 @@
-"""Fetch sessions of followers: only what has changed is read and answered."""
+"""Fetch sessions of followers: only changed partitions are read and answered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_incremental_answer_has_only_changes(bench: Bench, client: Client) -> No
     follower.ask([part(1, second)])
     found = follower.answer()
     assert {n: p.error_code for n, p in found.items() if p.error_code} == {5: errors.NOT_LEADER_OR_FOLLOWER}
-    follower.ask([])  # what is refused is refused again until it is forgotten
+    follower.ask([])  # the error is repeated until the partition is forgotten
     assert follower.answer()[5].error_code == errors.NOT_LEADER_OR_FOLLOWER
     follower.ask([], forget=[("many", [5])])
     bench.turn(5)
@@ -40,7 +40,7 @@ def test_incremental_answer_has_only_changes(bench: Bench, client: Client) -> No
 
 
 def test_follower_with_lower_offset_gets_records_again(bench: Bench, client: Client) -> None:
-    """It was at the end, and nothing has changed since but that it truncated its log."""
+    """The follower was at the log end and truncated its log; the leader has not changed."""
     lead(bench, [1], [1])
     fill(bench, client, 2)
     follower = InSession(bench, 1, wait_ms=0)
@@ -67,7 +67,7 @@ def test_records_beyond_the_limit_come_with_next_answer(bench: Bench, client: Cl
 
 
 def test_served_partition_moves_to_the_end(bench: Bench, client: Client) -> None:
-    """One partition that always has more does not starve the others."""
+    """A partition that always has more records does not starve the others."""
     bench.topic("many", 2)
     for index in range(2):
         lead(bench, [1], [1], topic="many", index=index)

@@ -1,4 +1,4 @@
-"""Followers wait for records, and learn of a new high watermark or log start soon."""
+"""Fetches of followers wait for records, and return a new high watermark or log start soon."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_fetch_at_log_end_waits_for_records_only(bench: Bench, client: Client) -
     assert (values_in(found[0]), found[0].high_watermark) == ([b"0"], 0)
 
 
-def test_min_bytes(bench: Bench, client: Client) -> None:
+def test_fetch_waits_for_min_bytes(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     follower = InSession(bench, 1)
     follower.open([part(0)])
@@ -65,7 +65,7 @@ def test_new_high_watermark_is_sent_soon(bench: Bench, client: Client, later: Ca
     follower.ask([part(1)])
     assert (slot.state().hw, follower.answered()) == (1, None)
     bench.worker.followers.tick()
-    assert follower.answered() is None  # records may come any moment
+    assert follower.answered() is None  # records may come at any moment
     later(follower_progress.PROGRESS_DELAY_S * 0.9)
     bench.worker.followers.tick()
     assert follower.answered() is None
@@ -77,7 +77,7 @@ def test_new_high_watermark_is_sent_soon(bench: Bench, client: Client, later: Ca
     began = time.monotonic()
     while time.monotonic() < began + 0.3:
         bench.turn()
-    assert follower.answered() is None  # it knows
+    assert follower.answered() is None  # the follower has the high watermark
 
 
 @pytest.mark.usefixtures("later")
@@ -102,9 +102,7 @@ def test_new_log_start_is_sent_soon(bench: Bench, client: Client) -> None:
     assert follower.answer()[0].log_start_offset == 1
 
 
-def test_client_disconnects_before_an_answer_is_sent(
-    bench: Bench, client: Client, later: Callable[[float], None]
-) -> None:
+def test_follower_that_disconnects_is_removed(bench: Bench, client: Client, later: Callable[[float], None]) -> None:
     lead(bench, [1], [1])
     follower = InSession(bench, 1)
     follower.open([part(0)])

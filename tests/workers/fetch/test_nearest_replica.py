@@ -1,4 +1,4 @@
-"""Reading from followers (KIP-392): whom a leader sends to which, and what a follower gives."""
+"""Reading from followers (KIP-392): the preferred replica of a leader, and the records of a follower."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def broker(number: int, rack: str | None, listener: str = "PLAINTEXT") -> dict[s
 
 @pytest.fixture
 def racks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    """Broker 0 in the west leads; 1 and 2 are in the east, 3 has another listener, 4 is not there, 5 is in the west.
+    """Broker 0 in the west leads; 1 and 2 are in the east, 3 has another listener, 4 is not alive, 5 is in the west.
 
     There are two records.
     """
@@ -48,28 +48,28 @@ def fetch(bench: Bench, client: Client, rack: str, offset: int = 0, version: int
 
 
 def come(bench: Bench, offset: int, *numbers: int, log_start: int = 0) -> None:
-    """Followers have all below `offset`."""
+    """Let followers fetch at `offset`."""
     for number in numbers:
         assert Follower(bench, number).fetch(offset, log_start=log_start).error_code == 0
 
 
 @pytest.mark.parametrize("version", [11, 12, 13, 17])
-def test_a_follower_in_the_rack(racks: Bench, version: int) -> None:
+def test_follower_in_the_clients_rack_is_preferred(racks: Bench, version: int) -> None:
     client = racks.connect()
     come(racks, 2, 1, 5)
-    for _ in range(2):  # the second time the request is one that could be remembered
+    for _ in range(2):  # the second request could be served from the cache
         found = fetch(racks, client, "east", 1, version, wait_ms=60_000)
         assert (found.error_code, found.preferred_read_replica, found.records or b"") == (0, 1, b"")
     assert fetch(racks, client, "west", 1, version).preferred_read_replica == -1
 
 
-def test_versions_that_name_no_rack(racks: Bench) -> None:
+def test_version_without_a_rack_reads_from_the_leader(racks: Bench) -> None:
     come(racks, 2, 1, 2, 3, 4, 5)
     found = fetch(racks, racks.connect(), "east", 1, 10)
     assert [record.value for record in batches.parse(found.records)] == [b"b"]
 
 
-def test_nobody_near(racks: Bench) -> None:
+def test_client_without_a_near_follower_reads_from_the_leader(racks: Bench) -> None:
     come(racks, 2, 1, 2, 3, 4, 5)
     client = racks.connect()
     for rack in ("", "south", "north"):  # the broker in the north has no such listener
@@ -77,7 +77,7 @@ def test_nobody_near(racks: Bench) -> None:
         assert (found.preferred_read_replica, bool(found.records)) == (-1, True)
 
 
-def test_the_one_with_most_of_the_log(racks: Bench) -> None:
+def test_follower_with_the_highest_log_end_is_preferred(racks: Bench) -> None:
     client = racks.connect()
     come(racks, 1, 2)
     come(racks, 2, 1)
@@ -88,7 +88,7 @@ def test_the_one_with_most_of_the_log(racks: Bench) -> None:
     assert fetch(racks, client, "east").preferred_read_replica == 2
 
 
-def test_it_must_have_the_offset_and_be_in_sync(racks: Bench) -> None:
+def test_preferred_follower_has_the_offset_and_is_in_sync(racks: Bench) -> None:
     client = racks.connect()
     come(racks, 1, 1)
     publish(racks, hw=2)
@@ -100,7 +100,7 @@ def test_it_must_have_the_offset_and_be_in_sync(racks: Bench) -> None:
     assert fetch(racks, client, "east", 1).preferred_read_replica == -1
 
 
-def test_within_a_session(racks: Bench) -> None:
+def test_preferred_replica_is_answered_within_a_session(racks: Bench) -> None:
     come(racks, 2, 1)
     client = racks.connect()
     asked = calls.session_request([("t", [calls.part(0, 2)])], session_epoch=0, wait_ms=60_000)
@@ -112,7 +112,9 @@ def test_within_a_session(racks: Bench) -> None:
     assert client.call(asked).responses[0].partitions[0].preferred_read_replica == 1
 
 
-def test_without_a_selector(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_replica_is_preferred_without_a_selector(
+    bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inprocess, "BROKERS", [broker(0, "west"), broker(1, "east")])
     lead(bench, [1], [1])
     bench._publish()
@@ -125,7 +127,7 @@ def test_without_a_selector(bench: Bench, client: Client, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def follower(bench: Bench, client: Client) -> Bench:
-    """Three records, of which two are known to be committed; then another broker leads."""
+    """Three records, two of them below the high watermark; then another broker leads."""
     client.send(b"".join(produce(client, [value], acks=1) for value in (b"a", b"b", b"c")))
     client.answers(3)
     publish(bench, state=slots.FOLLOWER, leader_epoch=4, led_since=-1, hw=2)
@@ -133,7 +135,7 @@ def follower(bench: Bench, client: Client) -> Bench:
 
 
 @pytest.mark.parametrize("version", [11, 12, 17])
-def test_a_follower_gives_what_is_committed(follower: Bench, version: int) -> None:
+def test_follower_serves_records_below_the_high_watermark(follower: Bench, version: int) -> None:
     client = follower.connect()
     for _ in range(2):
         found = fetch(follower, client, "", 0, version)
@@ -144,14 +146,14 @@ def test_a_follower_gives_what_is_committed(follower: Bench, version: int) -> No
     assert fetch(follower, client, "", 4, version).error_code == errors.OFFSET_OUT_OF_RANGE
 
 
-def test_a_follower_refuses_who_cannot_know_that_it_is_one(follower: Bench) -> None:
+def test_follower_refuses_old_clients_and_followers(follower: Bench) -> None:
     client = follower.connect()
     for _ in range(2):
         assert fetch(follower, client, "", 0, 10).error_code == errors.NOT_LEADER_OR_FOLLOWER
     assert Follower(follower, 1).fetch(0).error_code == errors.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_consumer_waits_at_a_follower(follower: Bench) -> None:
+def test_fetch_waits_at_a_follower_for_the_high_watermark(follower: Bench) -> None:
     client = follower.connect()
     asked = calls.fetch_request("t", 2, version=11, wait_ms=60_000)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A remembered Fetch answers what the whole request would: two clients ask the same, one is never remembered."""
+"""A cached Fetch has the answers of the decoded request: of two clients with equal requests, one is never cached."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG_WAIT = 60_000
 
 
 class _Pair:
-    """A client whose requests are remembered, and one whose never are."""
+    """A client whose requests are cached, and one whose requests never are."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -76,7 +76,7 @@ def pair(bench: Bench) -> _Pair:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("isolation", [0, 1])
-def test_a_tail_in_every_version(pair: _Pair, version: int, isolation: int) -> None:
+def test_tail_fetch_in_every_version_is_answered_alike(pair: _Pair, version: int, isolation: int) -> None:
     for offset in range(4):
         pair.send(offset, version, wait_ms=LONG_WAIT, isolation=isolation)
         assert pair.waiting
@@ -86,7 +86,7 @@ def test_a_tail_in_every_version(pair: _Pair, version: int, isolation: int) -> N
     assert pair.remembered == 3
 
 
-def test_a_wait_that_ends_without_records(pair: _Pair) -> None:
+def test_wait_that_ends_without_records_is_answered_alike(pair: _Pair) -> None:
     for _ in range(3):
         pair.send(0, 11, wait_ms=20)
         while len(pair.bench.worker.purgatory):
@@ -95,7 +95,7 @@ def test_a_wait_that_ends_without_records(pair: _Pair) -> None:
     assert pair.remembered == 2
 
 
-def test_the_next_request_behind_a_waiting_one_waits_in_its_turn(bench: Bench) -> None:
+def test_pipelined_fetches_wait_one_after_the_other(bench: Bench) -> None:
     client, producer = bench.connect(), bench.connect()
     for offset in range(3):
         client.send(client.frame(calls.fetch_request("t", offset, wait_ms=LONG_WAIT)))
@@ -107,7 +107,7 @@ def test_the_next_request_behind_a_waiting_one_waits_in_its_turn(bench: Bench) -
     assert len(bench.worker.purgatory) == 0
 
 
-def test_a_metadata_change_while_it_waits(pair: _Pair) -> None:
+def test_metadata_change_during_a_wait_is_answered_alike(pair: _Pair) -> None:
     pair.produce([b"a"])
     for offset in (0, 1):
         pair.send(offset, 11, wait_ms=LONG_WAIT)
@@ -120,7 +120,7 @@ def test_a_metadata_change_while_it_waits(pair: _Pair) -> None:
     pair.same_answers()
 
 
-def test_a_hundred_read_the_log_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hundred_equal_fetches_read_the_log_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     clients, producer, reads = [bench.connect() for _ in range(100)], bench.connect(), []
     real = read.end_of_log
     monkeypatch.setattr(read, "end_of_log", lambda *a: reads.append(a) or real(*a))
@@ -131,10 +131,10 @@ def test_a_hundred_read_the_log_once(bench: Bench, monkeypatch: pytest.MonkeyPat
         producer.call(calls.produce_request("t", batches.batch([b"v%d" % offset])))
         answers = {client.answers()[0][4:] for client in clients}
         assert len(answers) == 1
-    assert len(reads) <= 4  # the first answer is of a request that is new
+    assert len(reads) <= 4  # the first request is not cached yet
 
 
-def test_a_client_that_goes_while_its_fetch_waits_again(bench: Bench) -> None:
+def test_cached_fetch_of_a_disconnected_client_is_removed(bench: Bench) -> None:
     client, producer = bench.connect(), bench.connect()
     for offset in range(2):
         client.send(client.frame(calls.fetch_request("t", offset, wait_ms=LONG_WAIT)))
@@ -151,7 +151,7 @@ def test_a_client_that_goes_while_its_fetch_waits_again(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, -(1 << 63), (1 << 63) - 1])
-def test_offsets_that_no_log_has(pair: _Pair, offset: int) -> None:
+def test_impossible_offset_is_answered_alike(pair: _Pair, offset: int) -> None:
     for _ in range(3):
         pair.send(offset, 11, wait_ms=LONG_WAIT)
         assert not pair.waiting
@@ -212,7 +212,7 @@ _CHANGES: list[Step] = [
 @pytest.mark.parametrize("isolation", [0, 1])
 @pytest.mark.parametrize("partition_bytes", [300, 1_000_000])
 @pytest.mark.parametrize("epoch", [-1, 0])
-def test_a_change_between_equal_requests(
+def test_change_between_equal_requests_is_answered_alike(
     pair: _Pair, change: int, isolation: int, partition_bytes: int, epoch: int
 ) -> None:
     def ask(*offsets: int) -> None:
@@ -245,7 +245,7 @@ _OPTIONS = st.fixed_dictionaries(
 
 @st.composite
 def _steps(draw: st.DrawFn) -> list[Step]:
-    """Few kinds of requests, so that they repeat."""
+    """Draw few kinds of requests, so that they repeat."""
     kinds = draw(st.lists(_OPTIONS, min_size=1, max_size=2))
     fetch = st.builds(_fetch, st.integers(0, 30), st.booleans(), st.sampled_from(kinds))
     produce = st.builds(_produce, st.integers(1, 3), st.sampled_from([1, 200, 900, 20_000]))
@@ -254,7 +254,7 @@ def _steps(draw: st.DrawFn) -> list[Step]:
 
 @given(_steps())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-def test_any_sequence(tmp_path_factory: pytest.TempPathFactory, steps: list[Step]) -> None:
+def test_any_sequence_is_answered_alike(tmp_path_factory: pytest.TempPathFactory, steps: list[Step]) -> None:
     with make(tmp_path_factory.mktemp("standing")) as bench:
         pair = _Pair(bench)
         for step in steps:
@@ -265,8 +265,8 @@ def test_any_sequence(tmp_path_factory: pytest.TempPathFactory, steps: list[Step
         pair.same_answers()
 
 
-def test_records_of_an_older_segment_are_not_waited_behind(pair: _Pair) -> None:
-    """As by Kafka (DelayedFetch, case F): a sealed segment gets no more records, and what is behind it is there."""
+def test_fetch_in_a_sealed_segment_does_not_wait(pair: _Pair) -> None:
+    """As in Kafka (DelayedFetch, case F): a sealed segment gets no more records, and later records exist."""
     for number in range(3):
         pair.produce([b"%d" % number])
         pair.roll()
@@ -279,7 +279,7 @@ def test_records_of_an_older_segment_are_not_waited_behind(pair: _Pair) -> None:
 
 
 @pytest.mark.parametrize("isolation", [0, 1])
-def test_in_the_segment_that_is_written_to_more_is_waited_for(pair: _Pair, isolation: int) -> None:
+def test_fetch_in_the_active_segment_waits_for_min_bytes(pair: _Pair, isolation: int) -> None:
     pair.produce([b"0"])
     pair.roll()
     pair.produce([b"1"])

@@ -1,6 +1,6 @@
 """A follower's repeated fetch has the same answers and effects as the decoded request.
 
-Two brokers are treated alike; one of them remembers nothing.
+Two brokers get the same requests; one of them caches none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 
 @pytest.mark.parametrize("version", [7, 9, 11, 12, 13, 15, 17])
-def test_follower_at_log_end(pair: Pair, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follower_at_log_end_is_served_without_the_general_read(
+    pair: Pair, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair.follow(version=version)
     monkeypatch.setattr(FollowerFetch, "_read", lambda self: 1 / 0)
     side = pair.short
@@ -99,7 +101,9 @@ def test_followers_share_one_answer(bench: Bench, monkeypatch: pytest.MonkeyPatc
         {"unstable": 1},
     ],
 )
-def test_change_between_requests_or_during_a_wait(pair: Pair, change: dict[str, int], waits: bool) -> None:
+def test_change_between_requests_or_during_a_wait_is_answered_alike(
+    pair: Pair, change: dict[str, int], waits: bool
+) -> None:
     pair.follow()
     pair.do(lambda side: EpochCache([(0, 0), (1, 2)]).write(side.bench.root / "t-0"))
     if not waits:
@@ -111,7 +115,7 @@ def test_change_between_requests_or_during_a_wait(pair: Pair, change: dict[str, 
 
 
 def test_former_epoch_is_fenced(pair: Pair) -> None:
-    """It was asked with the same bytes before the leader's epoch began."""
+    """The request has the bytes of one before the leader's epoch began."""
     pair.follow()
     pair.produce()
     pair.publish(leader_epoch=1, led_since=1)
@@ -121,7 +125,7 @@ def test_former_epoch_is_fenced(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("rows", [[2], []])
-def test_removed_follower(pair: Pair, rows: list[int]) -> None:
+def test_removed_follower_does_not_move_the_high_watermark(pair: Pair, rows: list[int]) -> None:
     pair.follow()
     pair.do(lambda side: replicas.set_followers(side.bench.slot("t"), rows, rows, 0, rows))
     pair.produce()
@@ -131,7 +135,7 @@ def test_removed_follower(pair: Pair, rows: list[int]) -> None:
 
 
 def test_removed_follower_is_answered_at_once(pair: Pair) -> None:
-    """Another has been answered from the same place since."""
+    """Another follower has been answered at the same offset since."""
     pair.follow()
     pair.end_wait()
     for side in pair.both:
@@ -148,7 +152,7 @@ def test_removed_follower_is_answered_at_once(pair: Pair) -> None:
     assert not pair.short.waiting
 
 
-def test_out_of_sync_follower_joins(pair: Pair) -> None:
+def test_progress_of_a_follower_counts_when_it_joins_the_isr(pair: Pair) -> None:
     pair.follow()
     for to in (OUT, IN):
         pair.do(lambda side, to=to: replicas.set_isr_status(side.bench.slot("t"), {FOLLOWER: to}))  # type: ignore[misc]  # a default in a lambda
@@ -176,16 +180,16 @@ def test_different_request_is_decoded(pair: Pair, asked: Any) -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 99, -1])
-def test_wrong_session_epoch(pair: Pair, epoch: int) -> None:
+def test_wrong_session_epoch_is_refused(pair: Pair, epoch: int) -> None:
     pair.follow()
     pair.produce()
     for _ in range(2):
         assert pair.ask(at(4), epoch=epoch, wait_ms=0)
     if epoch > 0:
-        assert pair.short.bench.slot("t").state().hw == 3, "of who comes out of turn nothing is believed"
+        assert pair.short.bench.slot("t").state().hw == 3, "a request with a wrong epoch records no progress"
 
 
-def test_removed_session(pair: Pair) -> None:
+def test_removed_session_is_not_found(pair: Pair) -> None:
     pair.follow()
     pair.produce()
     pair.do(lambda side: side.bench.worker.sessions._sessions.clear())
@@ -195,7 +199,7 @@ def test_removed_session(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("change", [{"forget": [("t", [0])]}, {"replica": 2}])
-def test_session_changed_on_another_connection(pair: Pair, change: dict[str, Any]) -> None:
+def test_session_changed_on_another_connection_is_answered_alike(pair: Pair, change: dict[str, Any]) -> None:
     pair.follow(0, 1, version=12)
     pair.end_wait()
     for side in pair.both:
@@ -268,7 +272,7 @@ def test_new_throttle_is_enforced(pair: Pair, monkeypatch: pytest.MonkeyPatch) -
         assert not any(b"xxxxxxxxxx" in answer for answer in pair.ask(at(3), wait_ms=1) + pair.end_wait())
 
 
-def test_recreated_topic(pair: Pair) -> None:
+def test_recreated_topic_is_fetched_from_its_start(pair: Pair) -> None:
     pair.follow(version=12)
 
     pair.do(Side.make_topic)
@@ -310,7 +314,7 @@ def test_new_high_watermark_is_sent_soon_and_once(pair: Pair, later: Callable[[f
     side = pair.short
     assert (side.waiting, side.bench.slot("t").state().hw) == (True, 3)
     side.bench.worker.followers.tick()
-    assert side.waiting, "records may come any moment"
+    assert side.waiting, "records may come at any moment"
     later(follower_progress.PROGRESS_DELAY_S)
     pair.do(lambda one: one.bench.worker.followers.tick())
     (answer,) = pair.same()
@@ -318,7 +322,7 @@ def test_new_high_watermark_is_sent_soon_and_once(pair: Pair, later: Callable[[f
     pair.ask(at(3))
     later(follower_progress.PROGRESS_DELAY_S)
     pair.do(lambda one: one.bench.worker.followers.tick())
-    assert side.waiting, "it knows"
+    assert side.waiting, "the follower has the high watermark"
 
 
 def test_steady_records_carry_the_high_watermark(pair: Pair, later: Callable[[float], None]) -> None:
@@ -333,7 +337,7 @@ def test_steady_records_carry_the_high_watermark(pair: Pair, later: Callable[[fl
         assert side.waiting
 
 
-def test_client_disconnects(pair: Pair, later: Callable[[float], None]) -> None:
+def test_follower_that_disconnects_is_removed(pair: Pair, later: Callable[[float], None]) -> None:
     pair.follow()
     side = pair.short
     side.client.sock.close()
@@ -343,14 +347,14 @@ def test_client_disconnects(pair: Pair, later: Callable[[float], None]) -> None:
     assert (len(side.bench.worker.purgatory), side.bench.worker.followers._scheduled) == (0, {})
 
 
-def test_the_worker_drains(pair: Pair) -> None:
+def test_draining_worker_answers_followers(pair: Pair) -> None:
     pair.follow()
     pair.do(lambda side: setattr(side.bench.worker, "draining", True))
     assert pair.end_wait()
     assert pair.ask(at(3))
 
 
-def test_changes_that_wake_a_waiting_follower(pair: Pair) -> None:
+def test_waiting_follower_is_woken_by_records_only(pair: Pair) -> None:
     pair.follow()
     slot, consumer = pair.short.bench.slot("t"), pair.short.bench.connect()
     assert slot.waiters(slots.ANYTHING) == []
@@ -372,7 +376,7 @@ def test_high_watermark_alone_wakes_no_follower(bench: Bench, monkeypatch: pytes
     monkeypatch.setattr(bench.worker.catalog.log, "ring", rung.append)
     slot.wait(other, slots.GROWTH)
     side.producer.call(calls.produce_request("t", batches.batch([b"x"]), acks=1))
-    assert rung == [other], "there is more"
+    assert rung == [other], "the log has grown"
     slot.wait(other, slots.GROWTH)
     side.ask(part(1), wait_ms=0)
     assert (slot.state().hw, rung) == (1, [other])
@@ -380,11 +384,11 @@ def test_high_watermark_alone_wakes_no_follower(bench: Bench, monkeypatch: pytes
     side.producer.call(calls.produce_request("t", batches.batch([b"x"]), acks=1))
     slot.wait(other, slots.ANYTHING)
     side.ask(part(2), wait_ms=0, epoch=0)
-    assert (slot.state().hw, rung) == (2, [other] * 3), "a consumer waits for it"
+    assert (slot.state().hw, rung) == (2, [other] * 3), "a consumer waits for the high watermark"
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_sequences(pair: Pair, seed: int) -> None:
+def test_random_sequences_are_answered_alike(pair: Pair, seed: int) -> None:
     chance = random.Random(seed)
     version = chance.choice([7, 12, 13, 15])
     pair.follow(*chance.choice([(0,), (0, 1, 2)]), version=version)

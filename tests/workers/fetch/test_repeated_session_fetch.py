@@ -1,4 +1,4 @@
-"""A remembered Fetch within a session answers, and leaves the session, as the whole request would."""
+"""A cached Fetch in a session has the answers and effects of the decoded request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG_WAIT = 60_000
 
 
 class _InSession:
-    """A client in a session of partition 0 of `t`; `memory`: whether its requests are remembered."""
+    """A client in a session of partition 0 of `t`; `memory`: whether its requests are cached."""
 
     def __init__(self, bench: Bench, version: int, memory: bool, **options: Any) -> None:
         self.bench, self.version, self.memory, self.options = bench, version, memory, options
@@ -38,7 +38,7 @@ class _InSession:
         self.remembered += former is not None and former is connection.repeated
 
     def answer(self) -> bytes | None:
-        """What came, without correlation and session ids."""
+        """The answer, without correlation and session ids."""
         frames = self.client.frames()
         assert len(frames) <= 1
         if not frames:
@@ -80,7 +80,7 @@ class _Pair:
 
 @pytest.mark.parametrize("version", [7, 9, 11, 12, 13, 15, 17])
 @pytest.mark.parametrize("isolation", [0, 1])
-def test_a_tail_in_a_session(bench: Bench, version: int, isolation: int) -> None:
+def test_tail_fetch_in_a_session_is_answered_alike(bench: Bench, version: int, isolation: int) -> None:
     pair = _Pair(bench, version, isolation=isolation, wait_ms=LONG_WAIT)
     pair.open()
     for offset in range(5):
@@ -93,7 +93,7 @@ def test_a_tail_in_a_session(bench: Bench, version: int, isolation: int) -> None
     assert [one.remembered for one in pair.both] == [4, 0]
 
 
-def test_no_news_is_an_answer_without_topics(bench: Bench) -> None:
+def test_answer_without_changes_has_no_topics(bench: Bench) -> None:
     pair = _Pair(bench, 11, wait_ms=0)
     pair.open()
     answers = []
@@ -106,7 +106,7 @@ def test_no_news_is_an_answer_without_topics(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 7, -1])
-def test_another_epoch_than_the_next(bench: Bench, epoch: int) -> None:
+def test_wrong_session_epoch_is_answered_alike(bench: Bench, epoch: int) -> None:
     pair = _Pair(bench, 11, wait_ms=0)
     pair.open()
     for _ in range(3):
@@ -116,7 +116,7 @@ def test_another_epoch_than_the_next(bench: Bench, epoch: int) -> None:
     assert pair.same()
 
 
-def test_a_session_that_is_gone_or_has_more_partitions(bench: Bench) -> None:
+def test_removed_or_extended_session_is_answered_alike(bench: Bench) -> None:
     bench.grow("t", 2)
     pair = _Pair(bench, 11, wait_ms=0)
     pair.open()
@@ -133,7 +133,7 @@ def test_a_session_that_is_gone_or_has_more_partitions(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_sequence_in_a_session(bench: Bench, seed: int) -> None:
+def test_any_sequence_in_a_session_is_answered_alike(bench: Bench, seed: int) -> None:
     chance = random.Random(seed)
     pair = _Pair(bench, chance.choice([7, 11, 15]), isolation=seed % 2, min_bytes=chance.choice([0, 1, 400]))
     pair.open()

@@ -14,8 +14,8 @@ from odradek.ipc.channel import Channel
 from ..inprocess import Bench
 
 
-def test_a_connection_lost_in_the_handoff_is_told_as_closed(bench: Bench) -> None:
-    """The acceptor counts it against its host, and the worker's load, until then; out of descriptors, none comes."""
+def test_connection_lost_in_the_handoff_is_reported_as_closed(bench: Bench) -> None:
+    """Until then, the acceptor counts it for its host and the worker's load. The message comes without a descriptor."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     acceptance, acceptor = bench.worker.acceptance, Channel(theirs)
     acceptance._channel = Channel(ours)
@@ -27,10 +27,10 @@ def test_a_connection_lost_in_the_handoff_is_told_as_closed(bench: Bench) -> Non
         link.close()
 
 
-def test_a_flood_of_dead_connections_is_one_line(
+def test_many_dead_connections_are_logged_in_one_line(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The peer resets each before this worker has a look at it."""
+    """The peer resets each connection before the worker accepts it."""
     caplog.set_level(logging.INFO)
 
     def accept(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Documents from a URL are bounded, whatever the server does."""
+"""Documents from a URL are bounded in size and time, whatever the server sends."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def reply(handler: BaseHTTPRequestHandler, body: bytes, code: int = 200, **heade
     handler.wfile.write(body)
 
 
-def test_too_long_a_document() -> None:
+def test_document_over_the_size_limit_is_refused() -> None:
     long = server(lambda handler: reply(handler, b"x" * 5000))
     with long as url, pytest.raises(OSError, match="more than 4000 bytes"):
         fetch(url, most=4000)
 
 
-def test_a_document_that_never_ends() -> None:
-    """One byte after the other: each in time, all of them not."""
+def test_endless_document_times_out() -> None:
+    """Each byte comes in time, but the document does not end in time."""
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -71,7 +71,7 @@ def test_a_document_that_never_ends() -> None:
         fetch(url, whole_s=0.3)
 
 
-def test_silence() -> None:
+def test_silent_server_times_out() -> None:
     until = threading.Event()
     with server(lambda handler: until.wait(20)) as url, pytest.raises(OSError):
         try:
@@ -81,14 +81,14 @@ def test_silence() -> None:
 
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "https://127.0.0.1:1/", "ftp://127.0.0.1/"])
-def test_a_redirect_to_another_scheme(location: str) -> None:
+def test_redirect_to_another_scheme_is_refused(location: str) -> None:
     with server(lambda handler: reply(handler, b"", 302, Location=location)) as url:
         with pytest.raises(OSError) as caught:
             fetch(url)
         assert "topsecret" not in str(caught.value)
 
 
-def test_a_refusal_says_no_secret() -> None:
+def test_error_status_is_reported_without_the_url() -> None:
     with server(lambda handler: reply(handler, b"", 403)) as url, pytest.raises(OSError) as caught:
         fetch(url)
     assert str(caught.value) == "the server at 127.0.0.1 answers 403"

@@ -1,4 +1,4 @@
-"""A flood of events is a few lines, with a count."""
+"""Many events are logged in a few lines, with a count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.workers.net.bounded_log import BoundedLog
 log = logging.getLogger(__name__)
 
 
-def test_a_line_a_minute_for_each_key(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_a_minute_is_logged_for_each_key(caplog: pytest.LogCaptureFixture) -> None:
     bounded = BoundedLog(log, logging.WARNING, "rejected connections", 1, 60)
     for number in range(1000):
         bounded.write(120.0 + number / 100, "SSL", "rejected %d", number)
@@ -26,7 +26,7 @@ def test_a_line_a_minute_for_each_key(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages[3:] == ["rejected again"]
 
 
-def test_the_next_line_tells_the_count_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_next_line_comes_with_the_count_of_omitted_ones(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     bounded = BoundedLog(log, logging.INFO, "failed authentications", 2, 1)
     for at in (5.0, 5.5, 5.9, 6.0):
@@ -36,7 +36,7 @@ def test_the_next_line_tells_the_count_too(caplog: pytest.LogCaptureFixture) -> 
     ]  # fmt: skip
 
 
-def test_no_keys_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_are_forgotten_after_their_period(caplog: pytest.LogCaptureFixture) -> None:
     bounded = BoundedLog(log, logging.WARNING, "x", 1, 60)
     bounded.write(60.0, "a", "a")
     bounded.tick(120.0)

@@ -1,4 +1,4 @@
-"""When a worker stays awake for the next request, over a clock that only waiting moves on."""
+"""The decision of a worker to spin for the next request; only waiting advances the clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOK_NS = 1000
 
 
 class World:
-    """Requests come `gap` ns after the last was taken; asleep it takes `waking` ns more to notice."""
+    """Each request comes `gap` ns after the last was taken; a sleeping worker notices it `waking` ns later."""
 
     def __init__(self, waking: int = 10_000) -> None:
         self.now = 0
@@ -37,7 +37,7 @@ class World:
         return self.now
 
     def waiting(self, spin_us: int = SPIN_US) -> BusyPoll:
-        """What is tested, in this world."""
+        """A BusyPoll on this clock and poll."""
         return BusyPoll(self.poll, spin_us, self.clock)
 
     def take(self, waits: BusyPoll, gap: int) -> None:
@@ -48,7 +48,7 @@ class World:
 
 
 def slept(gaps: list[int], spin_us: int = SPIN_US) -> list[bool]:
-    """For each gap whether it was slept through."""
+    """For each gap, whether the worker slept."""
     world = World()
     waits, found = world.waiting(spin_us), []
     for gap in gaps:
@@ -58,13 +58,13 @@ def slept(gaps: list[int], spin_us: int = SPIN_US) -> list[bool]:
     return found
 
 
-def test_a_client_that_is_back_at_once_finds_the_worker_awake() -> None:
+def test_worker_spins_for_a_client_with_short_gaps() -> None:
     found = slept([20_000] * 100)
     assert found[:8] == [True] * 8
     assert not any(found[8:])
 
 
-def test_long_gaps_are_slept_through() -> None:
+def test_worker_sleeps_through_long_gaps() -> None:
     world = World()
     waits = world.waiting()
     for _ in range(100):
@@ -73,17 +73,17 @@ def test_long_gaps_are_slept_through() -> None:
     assert world.looked == 0
 
 
-def test_without_spinning_it_always_sleeps() -> None:
+def test_worker_always_sleeps_if_spinning_is_off() -> None:
     assert all(slept([1000] * 100, spin_us=0))
 
 
-def test_a_wrong_guess_is_not_repeated_soon() -> None:
+def test_worker_sleeps_for_a_while_after_a_futile_spin() -> None:
     found = slept([20_000] * 20 + [500_000] + [20_000] * 200)
     after = found[21:]
     assert after.index(False) >= 100
 
 
-def test_a_wrong_guess_costs_one_spin() -> None:
+def test_futile_spin_is_bounded() -> None:
     world = World()
     waits = world.waiting()
     for _ in range(20):
@@ -94,7 +94,7 @@ def test_a_wrong_guess_costs_one_spin() -> None:
 
 
 @given(st.lists(st.integers(0, 200_000), max_size=300))
-def test_time_spent_awake_for_nothing_is_bounded(gaps: list[int]) -> None:
+def test_number_of_futile_spins_is_bounded(gaps: list[int]) -> None:
     world = World()
     waits, wasted = world.waiting(), 0
     for gap in gaps:
@@ -104,7 +104,7 @@ def test_time_spent_awake_for_nothing_is_bounded(gaps: list[int]) -> None:
     assert wasted <= 1 + len(gaps) // 100
 
 
-def test_no_timeout_never_waits() -> None:
+def test_timeout_of_zero_does_not_wait() -> None:
     world = World()
     waits = world.waiting()
     world.due = 10**12

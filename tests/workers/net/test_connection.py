@@ -34,14 +34,14 @@ def produce(client: Client, values: list[bytes], topic: str = "t", **options: ob
 
 
 def values_in(client: Client, topic: str = "t", offset: int = 0, partition: int = 0) -> list[bytes | None]:
-    """What a consumer gets."""
+    """The values that a consumer reads."""
     answer = client.call(calls.fetch_request(topic, offset, wait_ms=0, partition=partition))
     part = answer.responses[0].partitions[0]
     assert part.error_code == 0
     return [record.value for record in batches.parse(part.records)]
 
 
-def test_frames_a_byte_at_a_time(bench: Bench, client: Client) -> None:
+def test_frames_that_arrive_byte_by_byte_are_answered(bench: Bench, client: Client) -> None:
     for byte in produce(client, [b"slow"]) + raw(18, 0, 7):
         client.send(bytes([byte]))
         bench.turn()
@@ -49,8 +49,8 @@ def test_frames_a_byte_at_a_time(bench: Bench, client: Client) -> None:
     assert values_in(client) == [b"slow"]
 
 
-def test_the_rest_of_a_large_answer_is_not_copied() -> None:
-    """A socket takes little of it at a time, and as often would all of the rest be copied."""
+def test_unsent_part_of_a_large_answer_is_not_copied() -> None:
+    """A socket takes a small part each time; a copy of the rest after each part would be quadratic."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -85,7 +85,7 @@ def test_many_frames_at_once_are_answered_in_order(bench: Bench, client: Client)
     assert len(values_in(client)) == 200
 
 
-def test_a_fetch_behind_a_produce_sees_its_records(bench: Bench, client: Client) -> None:
+def test_fetch_after_a_produce_reads_its_records(bench: Bench, client: Client) -> None:
     fetch = calls.fetch_request("t", 0, wait_ms=0)
     client.send(produce(client, [b"a"]) + client.frame(fetch) + produce(client, [b"b"]))
     answers = client.answers(3)
@@ -93,7 +93,7 @@ def test_a_fetch_behind_a_produce_sees_its_records(bench: Bench, client: Client)
     assert [record.value for record in batches.parse(part.records)] == [b"a"]
 
 
-def test_acks_0_is_not_answered_and_a_refused_one_closes(bench: Bench, client: Client) -> None:
+def test_acks_0_gets_no_answer_and_its_refusal_closes_the_connection(bench: Bench, client: Client) -> None:
     client.send(produce(client, [b"a"], acks=0) + raw(18, 0, 7))
     assert correlations(client.answers(1)) == [7]
     assert values_in(client) == [b"a"]
@@ -101,7 +101,7 @@ def test_acks_0_is_not_answered_and_a_refused_one_closes(bench: Bench, client: C
     assert client.gone()
 
 
-def test_a_barrier_behind_a_contended_lock(bench: Bench, client: Client) -> None:
+def test_request_after_a_produce_waits_for_its_contended_lock(bench: Bench, client: Client) -> None:
     other = bench.connect()
     with bench.held("t"):
         client.send(produce(client, [b"a"]) + produce(client, [b"b"]) + raw(18, 0, 7) + produce(client, [b"c"]))
@@ -126,7 +126,7 @@ def test_batches_that_wait_for_a_lock_are_copied_once(bench: Bench, client: Clie
     assert correlations(client.answers()) == [1]
 
 
-def test_others_go_on_while_one_partition_is_held(bench: Bench, client: Client) -> None:
+def test_other_partitions_are_served_while_one_is_locked(bench: Bench, client: Client) -> None:
     bench.topic("u")
     other = bench.connect()
     with bench.held("t"):
@@ -137,8 +137,8 @@ def test_others_go_on_while_one_partition_is_held(bench: Bench, client: Client) 
     assert correlations(client.answers()) == [1]
 
 
-def test_what_waits_for_a_lock_is_bounded(bench: Bench, client: Client) -> None:
-    """A holder that was stopped must not make a pipelining producer fill this process's memory."""
+def test_size_of_batches_that_wait_for_a_lock_is_bounded(bench: Bench, client: Client) -> None:
+    """While the lock's holder is stopped, a pipelining producer must not fill the worker's memory."""
     sent = 0
     with bench.held("t"):
         data = produce(client, [b"x" * 100_000], acks=1)
@@ -155,7 +155,7 @@ def test_what_waits_for_a_lock_is_bounded(bench: Bench, client: Client) -> None:
     assert bench.slot("t").state().leo == whole
 
 
-def test_a_large_frame_in_pieces(bench: Bench, client: Client) -> None:
+def test_large_frame_in_pieces_is_stored(bench: Bench, client: Client) -> None:
     bench.configure("t", max_message_bytes="10000000")
     value = os.urandom(5_000_000)
     client.send(produce(client, [value]) + produce(client, [b"after"]))
@@ -166,7 +166,7 @@ def test_a_large_frame_in_pieces(bench: Bench, client: Client) -> None:
 
 
 @pytest.mark.parametrize("sent", [0, 100, 100_000])
-def test_a_promise_of_a_large_frame_costs_little(bench: Bench, client: Client, sent: int) -> None:
+def test_announced_large_frame_takes_memory_only_as_it_arrives(bench: Bench, client: Client, sent: int) -> None:
     client.send(struct.pack(">i", 100_000_000) + b"\0" * sent)
     bench.turn(3)
     connection = bench.connection(client)
@@ -174,7 +174,7 @@ def test_a_promise_of_a_large_frame_costs_little(bench: Bench, client: Client, s
 
 
 @pytest.mark.parametrize("size", [-1, -(1 << 31), 0, 9, 104_857_601, 0x7FFFFFFF, 0x16030100])
-def test_sizes_no_request_has_close_the_connection(bench: Bench, client: Client, size: int) -> None:
+def test_invalid_frame_size_closes_the_connection(bench: Bench, client: Client, size: int) -> None:
     other = bench.connect()
     client.send(struct.pack(">i", size) + b"\0" * 20)
     assert client.gone()
@@ -185,7 +185,7 @@ def test_sizes_no_request_has_close_the_connection(bench: Bench, client: Client,
 @pytest.mark.parametrize(
     "frame",
     [
-        struct.pack(">ihhih", 10, 0, 7, 1, 32000),  # a client id that is not there
+        struct.pack(">ihhih", 10, 0, 7, 1, 32000),  # a client id that is longer than the frame
         struct.pack(">ihhih", 10, 1, 11, 1, 32000),
         struct.pack(">ihhih", 10, 3, 1, 1, 32000),
         raw(0, 7, 1),  # no body
@@ -198,7 +198,7 @@ def test_sizes_no_request_has_close_the_connection(bench: Bench, client: Client,
         raw(-1, 0, 1),
     ],
 )
-def test_garbage_costs_its_sender_the_connection(bench: Bench, client: Client, frame: bytes) -> None:
+def test_malformed_request_closes_only_its_connection(bench: Bench, client: Client, frame: bytes) -> None:
     other = bench.connect()
     client.send(frame + produce(client, [b"never"]))
     assert client.gone()
@@ -206,13 +206,13 @@ def test_garbage_costs_its_sender_the_connection(bench: Bench, client: Client, f
     assert values_in(other) == []
 
 
-def test_what_came_before_the_garbage_counts(bench: Bench, client: Client) -> None:
+def test_produce_before_a_malformed_request_is_stored(bench: Bench, client: Client) -> None:
     client.send(produce(client, [b"a"]) + raw(4711, 0, 1))
     assert client.gone()
     assert values_in(bench.connect()) == [b"a"]
 
 
-def test_what_came_before_an_unsupported_produce_is_answered(bench: Bench, client: Client) -> None:
+def test_produce_before_an_unsupported_version_is_answered(bench: Bench, client: Client) -> None:
     with bench.held("t"):
         client.send(produce(client, [b"a"]) + raw(0, 99, 7) + produce(client, [b"never"]))
         bench.turn(5)
@@ -222,15 +222,15 @@ def test_what_came_before_an_unsupported_produce_is_answered(bench: Bench, clien
     assert values_in(bench.connect()) == [b"a"]
 
 
-def test_apiversions_of_the_future_is_answered_in_version_0(bench: Bench, client: Client) -> None:
+def test_unsupported_api_versions_request_is_answered_in_version_0(bench: Bench, client: Client) -> None:
     client.send(raw(18, 99, 5) + raw(18, 0, 6))
     first, second = client.answers(2)
     assert struct.unpack_from(">ihi", first) == (5, errors.UNSUPPORTED_VERSION, 1)
     assert struct.unpack_from(">ih", second) == (6, 0)
 
 
-def test_a_client_that_does_not_read_is_not_read(bench: Bench, client: Client) -> None:
-    """Its answers stay in bounds, the others are served, and when it reads all is there."""
+def test_worker_does_not_read_from_a_client_that_does_not_read(bench: Bench, client: Client) -> None:
+    """Unsent answers are bounded, other clients are served, and all answers arrive when the client reads."""
     put = produce(client, [b"x" * 200_000])
     client.send(put)
     client.answers()
@@ -255,7 +255,7 @@ def test_a_client_that_does_not_read_is_not_read(bench: Bench, client: Client) -
     assert correlations(client.answers(frames)) == list(range(2, frames + 2))
 
 
-def test_a_client_that_reads_slowly_is_not_idle(bench: Bench, client: Client) -> None:
+def test_client_that_reads_slowly_is_not_idle(bench: Bench, client: Client) -> None:
     connection = bench.connection(client)
     connection.active = False
     client.send(produce(client, [b"x" * 900_000]))
@@ -269,8 +269,10 @@ def test_a_client_that_reads_slowly_is_not_idle(bench: Bench, client: Client) ->
     assert connection.active
 
 
-def test_a_large_answer_leaves_room_for_others(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader with room for all of it gets it slice by slice, and who asks meanwhile is answered between two."""
+def test_other_clients_are_answered_between_slices_of_a_large_answer(
+    bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is sent in slices even if the reader's socket has room for all of it."""
     monkeypatch.setattr(sending, "SLICE", 4096)
     client.send(produce(client, [b"x" * 100_000]))
     client.answers()
@@ -286,8 +288,8 @@ def test_a_large_answer_leaves_room_for_others(bench: Bench, client: Client, mon
     assert len(answer) > 100_000
 
 
-def test_pieces_of_many_partitions_are_not_sent_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them is smaller than a slice, all together are not; the socket would take them."""
+def test_pieces_of_many_partitions_are_sent_in_several_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece is smaller than a slice, but not all together; the socket would take all of them."""
     monkeypatch.setattr(sending, "SLICE", 4096)
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -301,7 +303,7 @@ def test_pieces_of_many_partitions_are_not_sent_in_one_go(tmp_path: Path, monkey
         assert not answering.out
 
 
-def test_several_partitions_known_and_unknown(bench: Bench, client: Client) -> None:
+def test_produce_to_known_and_unknown_partitions_is_answered_for_each(bench: Bench, client: Client) -> None:
     from kafka.protocol.producer import ProduceRequest as Request
 
     bench.topic("u", 3)
@@ -323,15 +325,15 @@ def test_several_partitions_known_and_unknown(bench: Bench, client: Client) -> N
     assert correlations([second]) == [9]
 
 
-def test_a_request_without_partitions(bench: Bench, client: Client) -> None:
+def test_produce_without_partitions_is_answered(bench: Bench, client: Client) -> None:
     from kafka.protocol.producer import ProduceRequest as Request
 
     answer = client.call(Request[8](transactional_id=None, acks=1, timeout_ms=1000, topic_data=[]))
     assert answer.responses == []
 
 
-def test_a_topic_made_anew_is_another(bench: Bench, client: Client) -> None:
-    """What the connection remembers of its prefix is forgotten with the metadata it was made from."""
+def test_recreated_topic_gets_the_records(bench: Bench, client: Client) -> None:
+    """The connection caches a request's prefix, and drops it when the metadata changes."""
     for _ in range(3):
         client.send(produce(client, [b"old"] * 5))
         client.answers()
@@ -342,7 +344,7 @@ def test_a_topic_made_anew_is_another(bench: Bench, client: Client) -> None:
     assert values_in(client) == [b"new"]
 
 
-def test_a_topic_deleted_while_batches_wait_for_its_lock(bench: Bench, client: Client) -> None:
+def test_batches_that_wait_for_the_lock_of_a_deleted_topic_are_refused(bench: Bench, client: Client) -> None:
     request = calls.produce_request("t", batches.batch([b"a"]))
     with bench.held("t"):
         client.send(client.frame(request))
@@ -350,13 +352,13 @@ def test_a_topic_deleted_while_batches_wait_for_its_lock(bench: Bench, client: C
         bench.delete("t")
         bench.topic("t")
         bench.turn(2)
-        # the old slot's lock is still taken by the straggler
+        # the other process still holds the old slot's lock
     part = decode_response(request, client.answers()[0]).responses[0].partition_responses[0]
     assert part.error_code == errors.UNKNOWN_TOPIC_OR_PARTITION
     assert values_in(client) == []
 
 
-def test_added_partitions_and_changed_configs_hold_at_once(bench: Bench, client: Client) -> None:
+def test_added_partitions_and_changed_configs_apply_at_once(bench: Bench, client: Client) -> None:
     request = calls.produce_request("t", batches.batch([b"a" * 100]), partition=1)
     assert client.call(request).responses[0].partition_responses[0].error_code == 3
     bench.grow("t", 2)
@@ -369,7 +371,7 @@ def test_added_partitions_and_changed_configs_hold_at_once(bench: Bench, client:
     assert client.call(request).responses[0].partition_responses[0].error_code == 0
 
 
-def test_any_producer_id_a_client_can_claim(bench: Bench, client: Client) -> None:
+def test_any_producer_id_in_a_batch_is_answered(bench: Bench, client: Client) -> None:
     for producer in (0, (1 << 63) - 1, -2, -(1 << 63)):
         client.send(produce(client, [b"a"], producer=producer, epoch=0, sequence=0))
         assert len(client.answers()) == 1
@@ -380,7 +382,7 @@ def test_any_producer_id_a_client_can_claim(bench: Bench, client: Client) -> Non
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_remembered_prefixes_mean_what_the_whole_request_means(bench: Bench, client: Client, version: int) -> None:
+def test_requests_with_a_cached_prefix_are_stored(bench: Bench, client: Client, version: int) -> None:
     import uuid
 
     topic: str | uuid.UUID = uuid.UUID(bytes=bench.id_of("t")) if version >= 13 else "t"
@@ -432,7 +434,7 @@ def test_any_split_of_the_stream_gives_the_same_answers(
     assert run(cuts, held) == run([], False)
 
 
-def test_a_fault_of_ours_in_a_waiting_fetch_costs_one_connection(
+def test_exception_in_a_delayed_fetch_closes_only_its_connection(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
@@ -447,7 +449,7 @@ def test_a_fault_of_ours_in_a_waiting_fetch_costs_one_connection(
     assert values_in(other) == [b"a"]
 
 
-def test_syncing_every_record(tmp_path: Path) -> None:
+def test_flush_messages_syncs_all_answered_records_in_order(tmp_path: Path) -> None:
     with make(tmp_path) as bench:
         bench.configure("t", flush_messages="1")
         client = bench.connect()
@@ -456,7 +458,7 @@ def test_syncing_every_record(tmp_path: Path) -> None:
         assert bench.slot("t").state().flushed == 20
 
 
-def test_records_are_synced_though_the_system_had_no_thread_at_first(
+def test_records_are_synced_after_a_thread_could_not_start(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(thread: threading.Thread) -> None:
@@ -473,7 +475,7 @@ def test_records_are_synced_though_the_system_had_no_thread_at_first(
     assert len(correlations(other.answers())) == 1
 
 
-def test_a_topic_deleted_while_its_records_are_synced(bench: Bench, client: Client) -> None:
+def test_worker_survives_a_topic_deleted_during_its_fsync(bench: Bench, client: Client) -> None:
     bench.configure("t", flush_messages="1")
     client.send(produce(client, [b"a"]))
     client.answers()
@@ -483,7 +485,7 @@ def test_a_topic_deleted_while_its_records_are_synced(bench: Bench, client: Clie
     partition.close_files()
     bench.worker.syncer.submit(
         partition, [], ALONE, bench.worker.times.wait()
-    )  # as if it had been appended just before
+    )  # as after an append just before the deletion
     bench.turn(5)
     other = bench.connect()
     other.send(raw(18, 0, 1))

@@ -1,4 +1,4 @@
-"""The tables of workers.net.connection_state, all of them."""
+"""All tables of workers.net.connection_state."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from odradek.workers.net.connection_state import (
     UNANSWERED,
 )
 
-MEANING = {  # what each event adds and removes
+MEANING = {  # the reasons that each event adds and removes
     "TAKE": (UNANSWERED | TAKING, 0), "TAKEN": (0, TAKING), "HOLD": (UNANSWERED, 0), "ANSWER": (0, UNANSWERED),
     "FILL": (FULL, 0), "DRAIN": (0, FULL), "REST": (RESTING, 0), "CONTINUE": (0, RESTING),
     "MUTE": (THROTTLED, 0), "UNMUTE": (0, THROTTLED), "EXPIRE": (EXPIRED, 0),
 }  # fmt: skip
 
 
-def test_the_reasons_are_all_sets() -> None:
+def test_states_are_all_sets_of_reasons() -> None:
     assert {sum(some) for n in range(7) for some in itertools.combinations(states.REASONS.values(), n)} == set(
         STATES
     ) - {CLOSED}
@@ -37,7 +37,7 @@ def test_the_reasons_are_all_sets() -> None:
 
 @pytest.mark.parametrize("state", [state for state in STATES if state != CLOSED])
 @pytest.mark.parametrize("event", MEANING)
-def test_an_event_changes_its_reasons_and_no_other(state: int, event: str) -> None:
+def test_event_changes_only_its_reasons(state: int, event: str) -> None:
     adds, removes = MEANING[event]
     new = EVENTS[event][state]
     assert new & adds == adds
@@ -50,7 +50,7 @@ def test_closed_is_final() -> None:
     assert set(EVENTS["CLOSE"]) == {CLOSED}
 
 
-def test_every_state_is_reached_and_left() -> None:
+def test_every_state_can_be_reached_and_left() -> None:
     arrows = {(state, table[state]) for table in EVENTS.values() for state in STATES}
     back = {(there, here) for here, there in arrows}
     assert _reached(READY, arrows) == set(STATES)
@@ -58,8 +58,8 @@ def test_every_state_is_reached_and_left() -> None:
     assert _reached(READY, back) == set(STATES) - lasting, "a state that no event ends"
 
 
-def test_an_expired_connection_only_ends() -> None:
-    """Its next requests are those of another exchange, which is none of the loop's."""
+def test_expired_connection_can_only_close() -> None:
+    """The next requests belong to the authentication exchange, which the loop does not run."""
     expired = [state for state in STATES if state & EXPIRED and state != CLOSED]
     assert expired
     for name, table in EVENTS.items():

@@ -1,9 +1,9 @@
-"""Framing, sending and slices together, without sockets: every short sequence of bytes and events, against a model.
+"""Framing, sending and slices together, without sockets: every short sequence of bytes and events, and a model.
 
-The model: requests are taken in their order, each once; one that is not pipelined when all before it are answered, any
-when none before it that is not pipelined is unanswered; and as soon as both hold, unless the connection rests, has too
-much to send, or has expired. Answers are sent in the order of the requests. An expired connection has, once its answers
-are sent, all bytes behind the last request that was taken.
+The model: each request is taken once, in order. A request that is not pipelined waits until all before it are
+answered; a pipelined one until those before it that are not pipelined are answered. Then it is taken at once, unless
+the connection rests, has too much to send, or has expired. Answers keep the order of requests. After its last answer,
+an expired connection holds all bytes after the last request that was taken.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_STATES = 200_000
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "MOST_UNSENT", MOST_UNSENT)
     monkeypatch.setattr(framing, "MOST_IN_FLIGHT", 1100)  # two requests: 500 each, and their records
-    buffer = bytearray(1 << 16)  # one for all, which is quicker
+    buffer = bytearray(1 << 16)  # one for all connections, which is quicker
     monkeypatch.setattr(framing, "BUFFER", len(buffer))
     monkeypatch.setattr(framing, "mmap", SimpleNamespace(mmap=lambda *_: buffer))
     monkeypatch.setattr(framing, "LEAST_ROOM", 64)
@@ -63,7 +63,7 @@ class _Socket:
 
 
 class Front:
-    """One connection, and the part of the worker behind it."""
+    """One connection, and the part of the worker that serves it."""
 
     def __init__(self, kinds: tuple[int, ...], sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
         self.kinds, self.now = kinds, 0.0
@@ -89,7 +89,7 @@ class Front:
     def _watch(self, connection: Connection, on: bool) -> None:
         self.reading = on
 
-    # -- what the worker does
+    # -- the worker's part
 
     def _take_pipelined(
         self,
@@ -102,7 +102,7 @@ class Front:
         body: int,
         end: int,
     ) -> None:
-        """Large ones take time, as with records that must be decoded."""
+        """Large requests take time, as with records that must be decoded."""
         self._check(number)
         assert bytes(view[body:end]) == bytes(end - body)
         if end - body == LARGE:
@@ -118,7 +118,7 @@ class Front:
             self.waiting.append(number)
         elif key == GARBAGE:
             raise ValueError("garbage")
-        elif key == RENEWING:  # as workers.authentication does: the answer is another's
+        elif key == RENEWING:  # as in workers.authentication, which sends the answer
             self.answered.append(number)
             connection.state = connection_state.EXPIRE[connection_state.ANSWER[connection.state]]
             self.renewed = True
@@ -133,7 +133,7 @@ class Front:
             self.now += 1
 
     def _check(self, number: int) -> None:
-        """The request may be taken now."""
+        """Check that the request may be taken now."""
         assert number == len(self.taken)
         unanswered = [one for one in self.taken if one not in self.answered]
         assert not [one for one in unanswered if self.kinds[number] != PIPELINED or self.kinds[one] != PIPELINED]
@@ -154,7 +154,7 @@ class Front:
     def name_of(self, key: int) -> str:
         return str(key)
 
-    # -- what may happen; each returns whether it can
+    # -- events; each returns whether it is possible
 
     def receive(self, count: int) -> bool:
         """The next bytes arrive, at most `count`."""
@@ -172,7 +172,7 @@ class Front:
         return len(data)
 
     def answer(self) -> bool:
-        """The request that waits is answered."""
+        """The waiting request is answered."""
         if not self.waiting or self.connection.closed:
             return False
         self._answer(self.waiting.pop())
@@ -198,14 +198,14 @@ class Front:
         return True
 
     def stop(self) -> bool:
-        """The client reads no more answers."""
+        """The client stops reading answers."""
         if not self.sock.room:
             return False
         self.sock.room = 0
         return True
 
     def read(self) -> bool:
-        """The client reads."""
+        """The client reads again."""
         if self.sock.room:
             return False
         self.sock.room = 1 << 20
@@ -226,10 +226,12 @@ class Front:
     # -- the model
 
     def check(self) -> None:
-        """Nothing that could be taken waits, and what was answered is sent or queued, in order."""
+        """No request waits that could be taken, and all answers are sent or queued, in order."""
         connection, sent = self.connection, self.sock.sent
         if connection.closed:
-            assert self.dropped.startswith("malformed"), "an assertion above: framing takes it for a bug of the handler"
+            assert self.dropped.startswith("malformed"), (
+                "an assertion above failed: framing treats it as a bug of the handler"
+            )
             return
         sent += b"".join(connection.out)  # type: ignore[arg-type]  # no slices of files here
         told = [number for number in self.answered if self.kinds[number] != RENEWING]
@@ -237,8 +239,8 @@ class Front:
         assert self.answered == sorted(self.answered)
         assert connection.out_size == len(sent) - len(self.sock.sent)
         whole = sum(end <= self.arrived for end in self.ends)
-        assert (len(self.taken) == whole) or connection.state, "a request waits for nothing"
-        assert self.reading or connection.state, "nothing is read for ever"
+        assert (len(self.taken) == whole) or connection.state, "a request waits without a reason"
+        assert self.reading or connection.state, "the connection is never read again"
         assert bool(connection.state & RESTING) == (connection in self.slices.resting)
         assert not connection.state & TAKING
         if connection.state & UNANSWERED:
@@ -249,7 +251,7 @@ class Front:
         assert held <= self.arrived
 
     def _left(self) -> bytes:
-        """What goes with an expired connection."""
+        """The bytes that stay with an expired connection."""
         connection, backlog = self.connection, self.connection.backlog
         assert not (backlog and connection.partial)
         if connection.big is not None:
@@ -257,7 +259,7 @@ class Front:
         return bytes(backlog[0][backlog[1] : backlog[2]]) if backlog else connection.partial
 
     def key(self) -> tuple[object, ...]:
-        """What the future depends on."""
+        """The state on which later events depend."""
         connection, backlog = self.connection, self.connection.backlog
         return (
             self.arrived, len(self.taken), tuple(self.answered), connection.state, bytes(connection.partial),
@@ -274,7 +276,7 @@ def _frame(kind: int, number: int, size: int) -> bytes:
 ACTIONS = [
     *[("receive", count) for count in (9, 1 << 16)], ("answer",), ("decide",), ("stop",), ("read",), ("turn",),
 ]  # fmt: skip
-STREAMS = {  # each with the states that must be met on the way, between two calls
+STREAMS = {  # with the states that must occur between two calls
     (PIPELINED, AT_ONCE, PIPELINED, LATER): {READY, UNANSWERED, RESTING},
     (LATER, PIPELINED, PIPELINED, PIPELINED): {READY, UNANSWERED, FULL},
     (PIPELINED, PIPELINED, PIPELINED, AT_ONCE): {READY, UNANSWERED, FULL, FULL | UNANSWERED},
@@ -308,7 +310,9 @@ def _walk(
 
 
 @pytest.mark.parametrize("kinds", STREAMS, ids=lambda kinds: "".join("PALCG"[kind] for kind in kinds))
-def test_every_sequence_of_bytes_and_events(kinds: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_sequence_of_bytes_and_events_follows_the_model(
+    kinds: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     met: set[int] = set()
     done = 0
     for front in _walk(kinds, [0, 7, LARGE, 0], monkeypatch):
@@ -327,10 +331,12 @@ SESSIONS = {  # as STREAMS
 
 
 @pytest.mark.parametrize("kinds", SESSIONS, ids=lambda kinds: "".join("PALCGR"[kind] for kind in kinds))
-def test_a_session_ends_at_any_time(kinds: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_that_ends_at_any_time_follows_the_model(
+    kinds: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     met: set[int] = set()
     for front in _walk(kinds, [0, LARGE, 7], monkeypatch, [*ACTIONS, ("expire",)]):
         met.add(front.connection.state)
         if front.renewed:
-            assert len(front.taken) == kinds.index(RENEWING) + 1, "nothing is taken behind it"
+            assert len(front.taken) == kinds.index(RENEWING) + 1, "no request is taken after it"
     assert met >= SESSIONS[kinds]

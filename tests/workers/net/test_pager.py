@@ -1,4 +1,4 @@
-"""Cold records: probed without waiting, read ahead, sent when they are there."""
+"""Cold records: the pager probes without waiting, reads ahead, and sends them once they are cached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE = 4 << 20
 
 
 class _Later:
-    """A worker that remembers what is to be tried again, and what was answered."""
+    """A worker that records retried work and answers."""
 
     def __init__(self) -> None:
         self.work: list[Callable[[], bool]] = []
@@ -46,12 +46,12 @@ def cold(tmp_path: Path) -> FileSlice:
     return FileSlice(file, 0, SIZE, far=True)
 
 
-def test_what_was_read_is_cached(cold: FileSlice) -> None:
+def test_slice_is_cached_after_a_read(cold: FileSlice) -> None:
     cold.read()
     assert cached(cold)
 
 
-def test_a_near_slice_is_sent_without_a_look(cold: FileSlice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_near_slice_is_sent_without_a_probe(cold: FileSlice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pager, "cached", lambda piece: pytest.fail("probed"))
     cold.far = False
     worker = _Later()
@@ -59,7 +59,7 @@ def test_a_near_slice_is_sent_without_a_look(cold: FileSlice, monkeypatch: pytes
     assert worker.sent == [[b"head", cold]]
 
 
-def test_a_cold_slice_waits_until_it_is_there(cold: FileSlice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cold_slice_is_sent_once_it_is_cached(cold: FileSlice, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([False, False, True])
     monkeypatch.setattr(pager, "cached", lambda piece: next(answers))
     worker = _Later()
@@ -71,7 +71,7 @@ def test_a_cold_slice_waits_until_it_is_there(cold: FileSlice, monkeypatch: pyte
     assert len(worker.sent) == 1
 
 
-def test_a_client_that_is_gone_is_not_waited_for(cold: FileSlice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cold_slice_of_a_closed_connection_is_dropped(cold: FileSlice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pager, "cached", lambda piece: False)
     worker = _Later()
     answer(worker, [cold])
@@ -80,7 +80,7 @@ def test_a_client_that_is_gone_is_not_waited_for(cold: FileSlice, monkeypatch: p
     assert not worker.sent
 
 
-def test_the_wait_for_the_disk_ends(cold: FileSlice, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cold_slice_is_sent_after_the_timeout(cold: FileSlice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pager, "cached", lambda piece: False)
     monkeypatch.setattr(pager, "TIMEOUT_S", -1.0)
     worker = _Later()
@@ -89,8 +89,8 @@ def test_the_wait_for_the_disk_ends(cold: FileSlice, monkeypatch: pytest.MonkeyP
     assert len(worker.sent) == 1
 
 
-def test_reading_ahead_brings_it_in(cold: FileSlice) -> None:
-    """On a disk the slice is cold and comes in; on tmpfs it never was."""
+def test_read_ahead_caches_a_cold_slice(cold: FileSlice) -> None:
+    """On a disk the slice is cold at first; on tmpfs it is always cached."""
     worker = _Later()
     answer(worker, [cold])
     while worker.work and not worker.work[0]():

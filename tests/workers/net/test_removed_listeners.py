@@ -1,4 +1,4 @@
-"""Connections of removed listeners: closed once they have their answers, or after a while."""
+"""Connections of removed listeners close once they have their answers, or after a while."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def connections() -> Iterator[dict[str, Connection]]:
             sock.close()
 
 
-def test_nothing_changes(connections: dict[str, Connection]) -> None:
+def test_unchanged_listeners_keep_their_connections(connections: dict[str, Connection]) -> None:
     removed, dropped = RemovedListeners(BEFORE), Dropped()
     assert not removed.follow(dict(BEFORE), connections.values(), 0)
     removed.tick(1e9, dropped)
@@ -36,8 +36,10 @@ def test_nothing_changes(connections: dict[str, Connection]) -> None:
 
 
 @pytest.mark.parametrize("after", [{"A": "PLAINTEXT"}, {"A": "PLAINTEXT", "B": "SSL"}])
-def test_those_of_a_removed_one(connections: dict[str, Connection], after: dict[str, str]) -> None:
-    """A listener of the same name with another protocol is another one."""
+def test_connections_of_a_removed_listener_are_closed(
+    connections: dict[str, Connection], after: dict[str, str]
+) -> None:
+    """A listener of the same name with another protocol counts as removed."""
     removed, dropped = RemovedListeners(BEFORE), Dropped()
     assert removed.follow(after, connections.values(), 0)
     assert removed.protocols == after
@@ -46,7 +48,7 @@ def test_those_of_a_removed_one(connections: dict[str, Connection], after: dict[
     assert dropped == [connections["B"]]
 
 
-def test_the_answer_comes_first(connections: dict[str, Connection]) -> None:
+def test_connection_closes_after_its_answer(connections: dict[str, Connection]) -> None:
     removed, dropped = RemovedListeners(BEFORE), Dropped()
     connections["A"].in_flight.append("a request")
     removed.follow({}, connections.values(), 10)
@@ -59,7 +61,7 @@ def test_the_answer_comes_first(connections: dict[str, Connection]) -> None:
     assert dropped == [connections["B"], connections["A"]]
 
 
-def test_not_for_ever(connections: dict[str, Connection]) -> None:
+def test_incomplete_request_keeps_a_connection_for_a_limited_time(connections: dict[str, Connection]) -> None:
     removed, dropped = RemovedListeners(BEFORE), Dropped()
     connections["A"].partial = b"the start of a request"
     removed.follow({"B": "PLAINTEXT"}, connections.values(), 10)

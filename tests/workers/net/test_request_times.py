@@ -1,4 +1,4 @@
-"""Histograms of request times: what is counted, against a model with a clock of its own."""
+"""Histograms of request times, compared with a model on its own clock."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from odradek.workers.net.request_times import RequestTimes
 
 PIPELINED = 0
 _DAYS = 100 * 86_400 * 10**9
-_NS = st.one_of(st.integers(1, 3000), st.integers(1, _DAYS))  # a clock goes on between two readings
+_NS = st.one_of(st.integers(1, 3000), st.integers(1, _DAYS))  # a clock advances between two readings
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 10**15
@@ -62,8 +62,8 @@ _KEYS = st.sampled_from([1, 3, 18, latencies.KEYS - 1, latencies.KEYS, 500])
 
 
 @given(st.lists(st.tuples(_KEYS, st.booleans(), _NS, _NS, _NS), max_size=6))
-def test_requests_that_are_timed_alone(requests: list[tuple[int, bool, int, int, int]]) -> None:
-    """A key beyond the table is served, and not counted."""
+def test_requests_timed_one_by_one_equal_the_model(requests: list[tuple[int, bool, int, int, int]]) -> None:
+    """A request with a key beyond the table is not counted."""
     clock, model = Clock(), Model()
     words = memoryview(bytearray(latencies.SIZE)).cast("q")
     with pytest.MonkeyPatch.context() as patch:
@@ -91,7 +91,7 @@ def test_requests_that_are_timed_alone(requests: list[tuple[int, bool, int, int,
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), _NS, _NS, _NS), max_size=6))
-def test_requests_that_are_timed_together(flushes: list[tuple[int, int, int, int, int]]) -> None:
+def test_requests_timed_together_equal_the_model(flushes: list[tuple[int, int, int, int, int]]) -> None:
     clock, model = Clock(), Model()
     words = memoryview(bytearray(latencies.SIZE)).cast("q")
     with pytest.MonkeyPatch.context() as patch:
@@ -116,7 +116,7 @@ def test_requests_that_are_timed_together(flushes: list[tuple[int, int, int, int
     assert _counted(words) == model.words()
 
 
-def test_the_next_worker_continues() -> None:
+def test_next_worker_adds_to_the_counts() -> None:
     words = memoryview(bytearray(latencies.SIZE)).cast("q")
     for number in range(1, 4):
         times = RequestTimes(words, PIPELINED)

@@ -1,4 +1,4 @@
-"""Large slices through a pipe: every byte once, whatever the socket takes, whatever the system refuses."""
+"""Large slices through a pipe: every byte arrives once, whatever the socket takes or the system refuses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def send(ours: socket.socket, pieces: list[bytes | FileSlice]) -> None:
-    """All of them, as the loop does."""
+    """Send all pieces, as the loop does."""
     connection = Connection(ours, "l", "h", 1)
     connection.queue_all(pieces)
     while connection.out:
@@ -59,7 +59,7 @@ def _writable(sock: socket.socket) -> bool:
 
 
 def received(theirs: socket.socket, size: int) -> bytes:
-    """`size` bytes, and no more come."""
+    """Receive `size` bytes; check that no more come."""
     data = bytearray()
     while len(data) < size:
         piece = theirs.recv(100_000)
@@ -70,8 +70,10 @@ def received(theirs: socket.socket, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_every_byte_once_and_in_order(pair: tuple[socket.socket, socket.socket], file: OpenFile, slow: bool) -> None:
-    """Slices that begin and end anywhere, between bytes; to a small and to a large socket buffer."""
+def test_every_byte_arrives_once_and_in_order(
+    pair: tuple[socket.socket, socket.socket], file: OpenFile, slow: bool
+) -> None:
+    """Slices begin and end at any offset, with bytes between them; the socket buffer is small or large."""
     ours, theirs = pair
     if slow:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
@@ -88,10 +90,10 @@ def test_every_byte_once_and_in_order(pair: tuple[socket.socket, socket.socket],
     assert not sending.is_alive()
 
 
-def test_what_a_socket_does_not_take_leaves_nothing_for_the_next(
+def test_unsent_bytes_of_one_connection_do_not_reach_another(
     pair: tuple[socket.socket, socket.socket], file: OpenFile
 ) -> None:
-    """The pipe is the process's: another connection must not get what is left of the first one's."""
+    """All connections of the process share the pipe, so no bytes may stay in it."""
     ours, _ = pair
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
     stuck = Connection(ours, "l", "h", 1)
@@ -110,7 +112,7 @@ def test_what_a_socket_does_not_take_leaves_nothing_for_the_next(
         sending.join(10)
 
 
-def test_a_slice_goes_in_one_burst_where_there_is_room(file: OpenFile) -> None:
+def test_slice_is_sent_in_one_splice_if_the_socket_has_room(file: OpenFile) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
@@ -131,7 +133,7 @@ def test_a_file_that_ends_early_is_an_error(pair: tuple[socket.socket, socket.so
     assert theirs.recv(100) == CONTENT[-10:]
 
 
-def test_a_peer_that_is_gone_is_an_error_and_the_pipe_goes(
+def test_reset_connection_is_an_error_and_closes_the_pipe(
     pair: tuple[socket.socket, socket.socket], file: OpenFile
 ) -> None:
     ours, theirs = pair
@@ -145,7 +147,7 @@ def test_a_peer_that_is_gone_is_an_error_and_the_pipe_goes(
     assert sender._pipe is None
 
 
-def test_without_descriptors_for_a_pipe_it_is_sendfile(
+def test_slice_is_sent_without_descriptors_for_a_pipe(
     pair: tuple[socket.socket, socket.socket], file: OpenFile
 ) -> None:
     ours, theirs = pair

@@ -1,4 +1,4 @@
-"""TLS connections through the loop, over real sockets: whatever the sizes and the order, the same bytes arrive."""
+"""TLS connections through the loop, over real sockets: all bytes arrive, whatever the sizes and the order."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from odradek.workers.net.tls_socket import TlsSocket
 
 from ...security.tls.conftest import certificates_in
 
-SECONDS = 60  # for anything to arrive
+SECONDS = 60  # limit for each wait
 FILE = 600_000  # bytes
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
-KEY, SLOW = 7, 8  # APIs: one is answered at once, the other when the test says so
+KEY, SLOW = 7, 8  # APIs: one is answered at once, the other on the test's command
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def _by_socket(sock: socket.socket, context: ssl.SSLContext) -> Tls:
 
 @pytest.fixture(scope="module", params=[_by_socket, BufferedTls], autouse=True)
 def _both(request: pytest.FixtureRequest) -> None:
-    """Each test runs with both ways to encrypt."""
+    """Each test runs with both TLS implementations."""
     Served.make = request.param
 
 
@@ -71,7 +71,7 @@ def _set_most(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
 
 
 class Served:
-    """One TLS connection of a loop, and the handler behind it, which notes requests and answers them."""
+    """One TLS connection of a loop, and its handler, which records requests and answers them."""
 
     make: Callable[[socket.socket, ssl.SSLContext], Tls] = staticmethod(_by_socket)
 
@@ -145,7 +145,7 @@ class Served:
     # -- the client
 
     def send(self, data: bytes) -> None:
-        """Send, now and in the turns that follow."""
+        """Send now, and the rest in later turns."""
         self._unsent += data
         self._send()
 
@@ -178,7 +178,7 @@ class Served:
         """Turn and read until `done()`."""
         deadline = time.monotonic() + SECONDS
         while not done():
-            assert time.monotonic() < deadline, f"it hangs: {self.connection.state=} {self.dropped=}"
+            assert time.monotonic() < deadline, f"the connection hangs: {self.connection.state=} {self.dropped=}"
             self.turn()
             if read:
                 self.read(read)
@@ -200,7 +200,7 @@ def _pair(tcp: bool) -> tuple[socket.socket, socket.socket]:
 
 @pytest.fixture
 def serve(contexts: Any) -> Iterator[Callable[..., Served]]:
-    """Makes connections, which are closed at the end."""
+    """Make connections, and close them at the end."""
     made: list[Served] = []
 
     def make(version: ssl.TLSVersion, buffers: int = 1, **options: Any) -> Served:
@@ -219,7 +219,7 @@ def frame(payload: bytes, key: int = KEY) -> bytes:
 
 
 def payload(number: int, size: int) -> bytes:
-    """Bytes that tell a request from the others."""
+    """Bytes that identify a request."""
     return (number.to_bytes(4, "big") * (size // 4 + 1))[:size]
 
 
@@ -283,10 +283,10 @@ def test_all_requests_and_all_answers_arrive(
 @pytest.mark.parametrize("version", VERSIONS)
 @given(steps=STEPS, gracefully=st.booleans(), half=st.booleans())
 @HERE
-def test_a_client_may_close_at_any_time(
+def test_close_by_the_client_at_any_time_drops_the_connection(
     contexts: Any, file: OpenFile, version: ssl.TLSVersion, steps: list[tuple[Any, ...]], gracefully: bool, half: bool
 ) -> None:
-    """What was sent before is taken, or it is dropped; nothing hangs, and no half request is taken."""
+    """Requests sent before are taken or dropped; the connection does not hang, and no incomplete request is taken."""
     served = Served(contexts(version), 1, tcp=True)
     requests: list[bytes] = []
     try:
@@ -334,10 +334,10 @@ def _content(file: OpenFile, piece: bytes | FileSlice) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_openssl_keeps_is_taken_without_an_event(
+def test_bytes_buffered_in_openssl_are_read_without_an_event(
     serve: Any, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record holds more than one read takes; epoll is silent about the rest."""
+    """A TLS record holds more than one read takes, and epoll does not report the rest."""
     monkeypatch.setattr(framing, "MOST_RECEIVED", 100)
     served = serve(version, 1 << 20)
     requests = [payload(number, 10) for number in range(300)]
@@ -347,10 +347,10 @@ def test_what_openssl_keeps_is_taken_without_an_event(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_openssl_keeps_waits_with_the_connection(
+def test_bytes_buffered_in_openssl_wait_for_the_answer(
     serve: Any, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request is answered later, and meanwhile nothing more is read; then the rest is taken without an event."""
+    """Until a request is answered, the connection is not read; then the rest is read without an event."""
     monkeypatch.setattr(framing, "MOST_RECEIVED", 40)
     served = serve(version, 1 << 20)
     served.send(b"".join(frame(payload(number, 10), SLOW) for number in range(20)))
@@ -363,8 +363,8 @@ def test_what_openssl_keeps_waits_with_the_connection(
         served.answer_waiting()
 
 
-def test_the_end_with_bytes_before_it(serve: Any) -> None:
-    """Requests and the end arrive together: both are seen."""
+def test_request_before_the_end_of_the_stream_is_taken(serve: Any) -> None:
+    """The request and the end arrive together."""
     served = serve(VERSIONS[1], 1 << 20)
     served.send(frame(b"last"))
     with pytest.raises((ssl.SSLError, OSError)):
@@ -374,8 +374,8 @@ def test_the_end_with_bytes_before_it(serve: Any) -> None:
     assert served.taken == [b"last"]
 
 
-def test_a_fast_sender_of_a_large_frame_is_read_in_slices(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as more comes, a read does not end by itself: other connections would wait for all of it."""
+def test_large_frame_is_decrypted_in_slices(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read lasts as long as bytes arrive: without slices, other connections would wait for the whole frame."""
     _set_most(monkeypatch, 1000)
     served = serve(VERSIONS[1], 1 << 20)
     served.send(payload(1, 16_000))
@@ -385,13 +385,13 @@ def test_a_fast_sender_of_a_large_frame_is_read_in_slices(serve: Any, monkeypatc
 
 
 def test_a_large_answer_is_encrypted_in_slices(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One call of OpenSSL's goes on as long as the socket takes it."""
+    """One call of OpenSSL lasts as long as the socket takes bytes."""
     _set_most(monkeypatch, 1000)
     served = serve(VERSIONS[1], 1 << 20)
     assert served.connection.sock.send(bytes(16_000), 0) == 1000
 
 
-def test_a_shorter_file_ends_the_connection(serve: Any, file: OpenFile) -> None:
+def test_file_that_ends_early_closes_the_connection(serve: Any, file: OpenFile) -> None:
     served = serve(VERSIONS[1])
     served.answers.append([b"head", FileSlice(file, FILE - 10, 20)])
     served.send(frame(b""))
@@ -400,14 +400,14 @@ def test_a_shorter_file_ends_the_connection(serve: Any, file: OpenFile) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_garbage_among_records_ends_the_connection(serve: Any, version: ssl.TLSVersion) -> None:
+def test_plain_bytes_among_tls_records_close_the_connection(serve: Any, version: ssl.TLSVersion) -> None:
     served = serve(version)
     socket.socket.send(served.client, b"GET / HTTP/1.0\r\n\r\n" + bytes(100))
     served.until(lambda: served.dropped, read=0)
 
 
-def test_closing_says_so(serve: Any) -> None:
-    """The client sees the end of TLS, not a cut."""
+def test_close_sends_close_notify(serve: Any) -> None:
+    """The client sees the end of TLS, not a truncated stream."""
     served = serve(VERSIONS[1])
     served.drop(served.connection, "closed by us")
     served.loop.finish_round()
@@ -416,8 +416,8 @@ def test_closing_says_so(serve: Any) -> None:
     assert served.client.recv(1) == b""
 
 
-def test_a_connection_that_expires_keeps_what_openssl_has(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It leaves the loop with `has_more`, which is for its next owner to see."""
+def test_expired_connection_keeps_bytes_buffered_in_openssl(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection leaves the loop with `has_more` set, for its next owner."""
     monkeypatch.setattr(framing, "MOST_RECEIVED", 40)
     served = serve(VERSIONS[1], 1 << 20)
     served.send(frame(b"first", SLOW) + frame(bytes(100)))

@@ -1,4 +1,4 @@
-"""acks=all: answered when the followers have the batch, refused when that cannot be known, in the order asked."""
+"""acks=all: answered in order when the ISR has the batch, and refused when that cannot be known."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def outcome(answer: bytes) -> tuple[int, int, int]:
 
 
 def outcomes(client: Client) -> list[tuple[int, int, int]]:
-    """What has been answered."""
+    """The outcomes of the answers so far."""
     return [outcome(answer) for answer in client.frames()]
 
 
 def advance(bench: Bench, broker: int, leo: int) -> None:
-    """As another worker that serves the follower's fetch: its log end is `leo`."""
+    """Record a fetch of the follower at `leo`, as another worker does that serves it."""
     slot = bench.slot("t")
     state = slot.state()
     replicas.record_fetch(slot, slot.fields(), replicas.find(slot, broker), leo, 0, state.leo, 0)
@@ -49,7 +49,7 @@ def send(bench: Bench, client: Client, *frames: bytes) -> list[tuple[int, int, i
     return outcomes(client)
 
 
-def test_answered_only_when_all_that_count_have_it(bench: Bench, client: Client) -> None:
+def test_produce_is_answered_when_the_whole_isr_has_the_batch(bench: Bench, client: Client) -> None:
     slot = lead(bench, [1, 2, 3], [1, 2])
     assert send(bench, client, produce(client, [b"a", b"b"])) == []
     assert (slot.state().leo, slot.state().hw) == (2, 0)
@@ -64,7 +64,7 @@ def test_answered_only_when_all_that_count_have_it(bench: Bench, client: Client)
 
 
 @pytest.mark.parametrize("acks", [1, 0])
-def test_others_are_not_held_up(bench: Bench, client: Client, acks: int) -> None:
+def test_other_acks_do_not_wait_for_followers(bench: Bench, client: Client, acks: int) -> None:
     lead(bench, [1], [1])
     other = bench.connect()
     assert send(bench, client, produce(client, [b"a"])) == []
@@ -74,7 +74,7 @@ def test_others_are_not_held_up(bench: Bench, client: Client, acks: int) -> None
     assert outcomes(client) == []
 
 
-def test_the_answers_of_a_connection_keep_the_order_of_its_requests(bench: Bench, client: Client) -> None:
+def test_answers_keep_the_order_of_requests(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     frames = [produce(client, [b"%d" % n], acks=-1 if n in (1, 3) else 1) for n in range(5)]
     assert send(bench, client, *frames) == [(1, errors.NONE, 0)]
@@ -86,15 +86,15 @@ def test_the_answers_of_a_connection_keep_the_order_of_its_requests(bench: Bench
     assert outcomes(client) == [(4, errors.NONE, 3), (5, errors.NONE, 4)]
 
 
-def test_what_waits_keeps_no_records(bench: Bench, client: Client) -> None:
+def test_delayed_produce_keeps_no_records(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     send(bench, client, produce(client, [b"x" * 300_000]))
     (pending,) = bench.connection(client).in_flight
     assert (pending.size, len(pending.view)) == (0, 0)
 
 
-def test_a_request_behind_it_waits_for_it(bench: Bench, client: Client) -> None:
-    """Anything but Produce is a barrier."""
+def test_next_request_waits_for_a_delayed_produce(bench: Bench, client: Client) -> None:
+    """Every request but Produce is a barrier."""
     lead(bench, [1], [1])
     versions = struct.pack(">ihhih", 10, 18, 0, 77, -1)
     assert send(bench, client, produce(client, [b"a"]), versions) == []
@@ -105,7 +105,7 @@ def test_a_request_behind_it_waits_for_it(bench: Bench, client: Client) -> None:
     assert struct.unpack_from(">i", second) == (77,)
 
 
-def test_a_request_of_two_partitions_waits_for_the_slower(bench: Bench, client: Client) -> None:
+def test_produce_to_two_partitions_waits_for_the_slower_one(bench: Bench, client: Client) -> None:
     from kafka.protocol.producer import ProduceRequest as Request
 
     from ...clients.raw import batches
@@ -127,7 +127,7 @@ def test_a_request_of_two_partitions_waits_for_the_slower(bench: Bench, client: 
     assert [(part.index, part.error_code, part.base_offset) for part in parts] == [(0, 0, 0), (1, 0, 0)]
 
 
-def test_time_is_up(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_produce_times_out_after_its_own_timeout(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [time.monotonic()]
     for module in (worker, acks_all):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -147,7 +147,7 @@ def test_time_is_up(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatc
     assert outcomes(other) == [(1, errors.NONE, 0)]
 
 
-def test_a_long_wait_is_explained_now_and_then(
+def test_long_timeouts_are_explained_at_a_limited_rate(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     slot = lead(bench, [1, 2, 3], [1, 2], epoch=7, min_isr=2)
@@ -159,20 +159,20 @@ def test_a_long_wait_is_explained_now_and_then(
         assert outcome(answer)[1] == errors.REQUEST_TIMED_OUT
         return [record.getMessage() for record in caplog.records]
 
-    assert expire() == [], "after a short time"
+    assert expire() == [], "the wait was short"
     advance(bench, 1, 1)
     monkeypatch.setattr(acks_all, "LONG_S", 0.05)
     (line,) = expire()
     assert line.startswith("t-0: acks=all timed out after 0 s: high watermark 0, required 2, log end ")
     assert "joining the ISR {1: 1, 2: -1}" in line
     assert "ISR size 3, min.insync.replicas=2, leader epoch 7; metadata version" in line
-    assert expire() == [], "soon after the last one"
+    assert expire() == [], "the last explanation was recent"
     bench.worker.acks_all.next_explanation -= acks_all.EXPLAIN_S
     assert len(expire()) == 1
     assert slot.state().leo == 4
 
 
-def test_each_of_one_append_has_its_own_time(bench: Bench, client: Client) -> None:
+def test_batches_of_one_append_have_their_own_timeouts(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     frames = [produce(client, [b"a"], timeout_ms=t) for t in (30, 60_000, 0)]
     client.send(b"".join(frames))
@@ -183,7 +183,7 @@ def test_each_of_one_append_has_its_own_time(bench: Bench, client: Client) -> No
     assert [found[1] for found in outcomes(client)] == [errors.NONE, errors.REQUEST_TIMED_OUT]
 
 
-def test_draining_gives_nobody_up(bench: Bench, client: Client) -> None:
+def test_draining_worker_keeps_delayed_produces(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     send(bench, client, produce(client, [b"a"]))
     bench.worker.purgatory.answer_all()
@@ -204,7 +204,9 @@ def test_draining_gives_nobody_up(bench: Bench, client: Client) -> None:
         ({"state": slots.OFFLINE}, errors.KAFKA_STORAGE_ERROR),
     ],
 )
-def test_leadership_is_lost(bench: Bench, client: Client, change: dict[str, int], error: int) -> None:
+def test_delayed_produce_fails_when_leadership_is_lost(
+    bench: Bench, client: Client, change: dict[str, int], error: int
+) -> None:
     lead(bench, [1], [1])
     send(bench, client, produce(client, [b"a"]))
     publish(bench, **change)
@@ -212,7 +214,7 @@ def test_leadership_is_lost(bench: Bench, client: Client, change: dict[str, int]
     assert outcomes(client) == [(1, error, -1)]
 
 
-def test_a_new_epoch_of_the_same_leader_changes_nothing(bench: Bench, client: Client) -> None:
+def test_delayed_produce_survives_a_new_epoch_of_the_same_leader(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     send(bench, client, produce(client, [b"a"]))
     lead(bench, [1], [1], epoch=1, again=True)
@@ -223,7 +225,7 @@ def test_a_new_epoch_of_the_same_leader_changes_nothing(bench: Bench, client: Cl
     assert outcomes(client) == [(1, errors.NONE, 0)]
 
 
-def test_too_few_in_sync_before_the_append(bench: Bench, client: Client) -> None:
+def test_produce_with_too_small_an_isr_is_not_appended(bench: Bench, client: Client) -> None:
     slot = lead(bench, [1, 2], [1], min_isr=3)
     frames = [produce(client, [b"a"]), produce(client, [b"b"], acks=1), produce(client, [b"c"])]
     assert send(bench, client, *frames) == [
@@ -234,8 +236,8 @@ def test_too_few_in_sync_before_the_append(bench: Bench, client: Client) -> None
     assert slot.state().leo == 1
 
 
-def test_too_few_alone(bench: Bench, client: Client) -> None:
-    """What the topic's configuration says is in the slot, also of a broker without a cluster."""
+def test_min_insync_replicas_applies_without_a_cluster(bench: Bench, client: Client) -> None:
+    """The slot has the topic's min.insync.replicas also on a broker without a cluster."""
     publish(bench, min_isr=2)
     assert send(bench, client, produce(client, [b"a"]), produce(client, [b"a"], acks=1)) == [
         (1, errors.NOT_ENOUGH_REPLICAS, -1),
@@ -243,12 +245,12 @@ def test_too_few_alone(bench: Bench, client: Client) -> None:
     ]
 
 
-def test_not_the_leader_comes_before_too_few(bench: Bench, client: Client) -> None:
+def test_not_leader_error_precedes_not_enough_replicas(bench: Bench, client: Client) -> None:
     publish(bench, min_isr=2, isr_count=0, state=slots.FOLLOWER)
     assert send(bench, client, produce(client, [b"a"])) == [(1, errors.NOT_LEADER_OR_FOLLOWER, -1)]
 
 
-def test_too_few_in_sync_after_the_append(bench: Bench, client: Client) -> None:
+def test_isr_that_shrinks_after_the_append_is_an_error(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1], min_isr=2)
     assert send(bench, client, produce(client, [b"a"])) == []
     shrink(bench, 1)
@@ -256,13 +258,13 @@ def test_too_few_in_sync_after_the_append(bench: Bench, client: Client) -> None:
     assert outcomes(client) == [(1, errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)]
 
 
-def test_nobody_is_waited_for_alone(bench: Bench, client: Client) -> None:
+def test_leader_alone_in_the_isr_answers_at_once(bench: Bench, client: Client) -> None:
     lead(bench, [1], [])
     assert send(bench, client, produce(client, [b"a"])) == [(1, errors.NONE, 0)]
     assert len(bench.worker.purgatory) == 0
 
 
-def test_the_last_follower_leaves_the_isr(bench: Bench, client: Client) -> None:
+def test_delayed_produce_is_answered_when_the_last_follower_leaves_the_isr(bench: Bench, client: Client) -> None:
     lead(bench, [1], [1])
     assert send(bench, client, produce(client, [b"a"])) == []
     shrink(bench, 1)
@@ -270,7 +272,7 @@ def test_the_last_follower_leaves_the_isr(bench: Bench, client: Client) -> None:
     assert outcomes(client) == [(1, errors.NONE, 0)]
 
 
-def test_a_retry_waits_like_its_original(bench: Bench, client: Client) -> None:
+def test_retry_waits_for_replication_like_its_original(bench: Bench, client: Client) -> None:
     slot = lead(bench, [1], [1])
     fields: dict[str, Any] = {"producer": 9, "epoch": 0, "sequence": 0}
     other = bench.connect()
@@ -283,8 +285,8 @@ def test_a_retry_waits_like_its_original(bench: Bench, client: Client) -> None:
     assert send(bench, other, produce(other, [b"a"], **fields)) == [(2, errors.NONE, 0)]
 
 
-def test_a_retry_of_what_is_replicated_waits_for_nothing(bench: Bench, client: Client) -> None:
-    """Nor for what others of its partition wait for."""
+def test_retry_of_a_replicated_batch_is_answered_at_once(bench: Bench, client: Client) -> None:
+    """The retry does not wait for later batches of the partition either."""
     lead(bench, [1], [1])
     fields: dict[str, Any] = {"producer": 9, "epoch": 0, "sequence": 0}
     other = bench.connect()
@@ -297,16 +299,16 @@ def test_a_retry_of_what_is_replicated_waits_for_nothing(bench: Bench, client: C
     assert outcomes(other) == []
 
 
-def test_a_change_that_nobody_rang_for_is_found(bench: Bench, client: Client) -> None:
+def test_high_watermark_change_without_a_wakeup_is_found(bench: Bench, client: Client) -> None:
     slot = lead(bench, [1], [1])
     assert send(bench, client, produce(client, [b"a"])) == []
-    slot.update(hw=1)  # whoever did this died before it rang
+    slot.update(hw=1)  # as a process that dies before it rings
     (answer,) = client.answers(1)
     assert outcome(answer) == (1, errors.NONE, 0)
 
 
-def test_synced_and_replicated(bench: Bench, client: Client) -> None:
-    """flush.messages: both must hold, whichever comes first."""
+def test_produce_waits_for_replication_after_its_fsync(bench: Bench, client: Client) -> None:
+    """With flush.messages, the batch must be synced and replicated."""
     bench.configure("t", flush_messages="1")
     slot = lead(bench, [1], [1])
     client.send(produce(client, [b"a"]))
@@ -318,7 +320,9 @@ def test_synced_and_replicated(bench: Bench, client: Client) -> None:
     assert outcomes(client) == [(1, errors.NONE, 0)]
 
 
-def test_replicated_before_it_is_synced(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_produce_waits_for_its_fsync_after_replication(
+    bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import threading
 
     from odradek.storage.log import flush
@@ -336,8 +340,10 @@ def test_replicated_before_it_is_synced(bench: Bench, client: Client, monkeypatc
     assert outcome(answer) == (1, errors.NONE, 0)
 
 
-def test_a_fault_while_followers_are_waited_for(bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails the waiting batches, which would not be answered otherwise."""
+def test_exception_while_waiting_for_followers_fails_the_batches(
+    bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the waiting batches would not be answered."""
     lead(bench, [1], [1])
     assert send(bench, client, produce(client, [b"a"])) == []
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""A worker's fsync thread, while the log that it syncs is truncated and grows again by replication."""
+"""A worker's fsync thread while replication truncates and extends the log that it syncs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..leading import lead, produce
 from .test_acks_all import outcomes
 
 
-class Held:
-    """`flush.sync_files` in the thread, until `go` is set."""
+class HeldSync:
+    """Blocks `flush.sync_files` in the thread until `go` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.go, self._real = threading.Event(), threading.Event(), flush.sync_files
@@ -38,19 +38,19 @@ def partition_of(bench: Bench) -> Partition:
 
 
 def replaced(partition: Partition, count: int) -> None:
-    """Another broker leads, whose log parts from ours at offset 0 and has `count` records."""
+    """Replace the log as a follower of a leader whose log diverges from ours at offset 0 and has `count` records."""
     with partition.locked() as values:
         leader_or_follower.become_follower(partition, values, 1)
         truncate.truncate(partition, values, 0)
-    partition.slot.update(state=slots.LEADER)  # as append wants it; what came is what counts here
+    partition.slot.update(state=slots.LEADER)  # append needs a leader; only the replaced records matter here
     put(partition, *[batch(b"theirs") for _ in range(count)])
     partition.slot.update(state=slots.FOLLOWER)
 
 
-def test_what_came_instead_of_what_was_synced_is_not_flushed(
+def test_records_that_replace_synced_ones_do_not_count_as_flushed(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(monkeypatch)
+    held = HeldSync(monkeypatch)
     bench.configure("t", flush_messages="1")
     slot = lead(bench, [1], [1])
     client.send(produce(client, [b"ours", b"ours"], acks=1))
@@ -61,10 +61,10 @@ def test_what_came_instead_of_what_was_synced_is_not_flushed(
     assert (slot.state().leo, slot.state().flushed) == (2, 0)
 
 
-def test_a_batch_that_waits_for_the_next_fsync_is_synced_as_its_log_is_then(
+def test_batch_appended_during_an_fsync_is_synced_by_the_next_one(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(monkeypatch)
+    held = HeldSync(monkeypatch)
     bench.configure("t", flush_messages="1")
     slot = lead(bench, [1], [1])
     client.send(produce(client, [b"a"], acks=1))
@@ -75,10 +75,10 @@ def test_a_batch_that_waits_for_the_next_fsync_is_synced_as_its_log_is_then(
     wait_until(lambda: bench.turn() or slot.state().flushed == 2, 60, "both fsyncs")
 
 
-def test_a_log_that_is_offline_when_its_turn_comes(
+def test_log_that_goes_offline_during_its_fsync_fails_the_batch(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Held(monkeypatch)
+    held = HeldSync(monkeypatch)
     bench.configure("t", flush_messages="1")
     slot = lead(bench, [1], [1])
     client.send(produce(client, [b"a"], acks=1))
@@ -92,10 +92,10 @@ def test_a_log_that_is_offline_when_its_turn_comes(
 
 
 @pytest.mark.parametrize("where", ["begin", "sync", "publish"])
-def test_a_fault_costs_the_batches_that_wait(
+def test_exception_in_an_fsync_fails_only_the_waiting_batches(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Neither the worker nor its thread, without which nothing would be synced any more."""
+    """The worker and its fsync thread continue, or no later batch would be synced."""
     bench.configure("t", flush_messages="1")
     with monkeypatch.context() as patch:
         patch.setattr(flush.Flush, where, lambda *_: 1 // 0)

@@ -1,4 +1,4 @@
-"""Whether transactional batches are to be verified, as a worker finds it in the metadata, and what they take."""
+"""Verification of transactional batches in a worker: its setting in the metadata, and the memory of held batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..inprocess import Bench, Client
 
 
 class Counted(dict[str, dict[str, str]]):
-    """Dynamic configs that count how often they are looked into."""
+    """Dynamic configs that count their lookups."""
 
     lookups = 0
 
@@ -28,7 +28,7 @@ class Counted(dict[str, dict[str, str]]):
         return super().get(key, default)
 
 
-def test_the_setting_is_looked_up_once_a_snapshot(bench: Bench) -> None:
+def test_setting_is_looked_up_once_per_snapshot(bench: Bench) -> None:
     configs = bench.worker.snapshot._in_force = Counted()
     assert bench.worker.verification.enabled
     before = configs.lookups
@@ -37,17 +37,17 @@ def test_the_setting_is_looked_up_once_a_snapshot(bench: Bench) -> None:
     assert configs.lookups == before
 
 
-def test_a_change_of_the_setting_counts_from_the_next_snapshot_on(bench: Bench) -> None:
+def test_changed_setting_applies_from_the_next_snapshot(bench: Bench) -> None:
     for value in ("true", "false", "true"):
         bench.configure_brokers(transaction_partition_verification_enable=value)
         bench.turn()
         assert bench.worker.verification.enabled == (value == "true")
 
 
-def test_held_batches_take_more_memory_than_their_records(
+def test_overhead_of_held_batches_counts_towards_the_limit(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small batches of many producers are held with a question each, also when their clients are gone."""
+    """Each small batch is held with its own verification request, also after its client has disconnected."""
     monkeypatch.setattr(verification, "MOST_HELD", 50_000)
     for at in range(100):
         fields: dict[str, Any] = {"producer": 1 + at, "epoch": 0, "sequence": 0, "attributes": TRANSACTIONAL}
@@ -55,15 +55,15 @@ def test_held_batches_take_more_memory_than_their_records(
     bench.turn(5)
     held = len(bench.worker.verification._waiting)
     assert 10 < held < 50
-    bench.worker.coordinator._since -= 60  # the process is away for too long
+    bench.worker.coordinator._since -= 60  # the coordinator process is away for too long
     bench.worker.coordinator.tick()
     parts = [frame[4 + 4 + 2 + 1 + 4 + 4 :] for frame in client.answers(100)]
     assert [int.from_bytes(part[:2], "big") for part in parts] == [errors.NOT_ENOUGH_REPLICAS] * 100
     assert bench.worker.verification._held == 0
 
 
-def test_what_comes_behind_a_refused_batch_waits_for_its_retry(bench: Bench, client: Client) -> None:
-    """Where the partition does not know the producer, it would begin in the middle otherwise, and the retry fail."""
+def test_batch_after_a_refused_one_is_refused_until_the_retry(bench: Bench, client: Client) -> None:
+    """Otherwise the partition, which does not know the producer, would accept a later sequence, and the retry fail."""
     listener = Listener(bench.worker.process.run_dir / "coordinator.sock")
     bench.worker._next_tick = 0.0
     bench.turn(2)

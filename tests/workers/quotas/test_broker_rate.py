@@ -1,4 +1,4 @@
-"""One rate for several workers: Kafka's throttle times in one process, whoever dies meanwhile."""
+"""One rate for several workers: throttle times are Kafka's for one process, also if a worker dies."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def _workers(new_table: NewTable, window: Window, bound: float) -> list[BrokerRa
 
 @EXACT
 @given(STEPS, st.sampled_from(WINDOWS), st.sampled_from([0.5, 7.25, 80.0]))
-def test_throttle_times_are_those_of_one_process(
+def test_throttle_times_equal_those_of_one_process(
     new_table: NewTable, steps: list[tuple[int, int, int]], window: Window, bound: float
 ) -> None:
     workers, model, now_ms = _workers(new_table, window, bound), Rate(window), 5000
     for worker, amount, pause in steps:
         now_ms += pause
         throttle_ms = workers[worker].record(amount, now_ms)
-        if abs(amount) >= bound * window.whole_ms / 1_000_000:  # else it is collected
+        if abs(amount) >= bound * window.whole_ms / 1_000_000:  # smaller amounts are collected first
             model.record(amount, now_ms)
             assert throttle_ms == model.throttle_ms(bound, now_ms)
         else:
@@ -69,7 +69,7 @@ def test_throttle_times_are_those_of_one_process(
 
 @EXACT
 @given(STEPS, st.sampled_from(WINDOWS))
-def test_what_workers_collect_is_little(
+def test_amount_that_workers_collect_is_bounded(
     new_table: NewTable, steps: list[tuple[int, int, int]], window: Window
 ) -> None:  # fmt: skip
     bound, workers, total, now_ms = 1_000_000.0, _workers(new_table, window, 1_000_000.0), 0, 5000
@@ -88,10 +88,10 @@ def _total(new_table: NewTable, window: Window) -> int:
 
 @EXACT
 @given(STEPS, st.sampled_from(WINDOWS), st.integers(0, 9), st.integers(1, 4000), st.integers(0, 1500))
-def test_a_killed_worker_leaves_nothing_wrong(
+def test_rate_is_right_after_a_worker_is_killed(
     new_table: NewTable, steps: list[tuple[int, int, int]], window: Window, stores: int, amount: int, pause: int
 ) -> None:  # fmt: skip
-    """Killed between any two stores: its amount counts or not, and the oldest sample may be gone early."""
+    """The kill is between any two stores: the amount counts or not, and the oldest sample may go early."""
     bound, workers, without, now_ms = 0.5, _workers(new_table, window, 0.5), Rate(window), 5000
     for worker, size, gap in steps:
         now_ms += gap
@@ -103,7 +103,7 @@ def test_a_killed_worker_leaves_nothing_wrong(
     assert 0 <= _total(new_table, window) <= before + amount
     workers[1].record(1, now_ms)
     now_ms += window.whole_ms + window.width_ms
-    _the_same_as_new(workers[1:], Rate(window), bound, now_ms)
+    _assert_equal_to_a_new_rate(workers[1:], Rate(window), bound, now_ms)
 
 
 def _killed_at(worker: BrokerRate, stores: int, amount: int, now_ms: int) -> None:
@@ -119,7 +119,7 @@ def _killed_at(worker: BrokerRate, stores: int, amount: int, now_ms: int) -> Non
         pass
 
 
-def _the_same_as_new(workers: list[BrokerRate], model: Rate, bound: float, now_ms: int) -> None:
+def _assert_equal_to_a_new_rate(workers: list[BrokerRate], model: Rate, bound: float, now_ms: int) -> None:
     rng = random.Random(now_ms)
     for _ in range(20):
         now_ms += rng.choice([0, 30, 700])
@@ -127,7 +127,7 @@ def _the_same_as_new(workers: list[BrokerRate], model: Rate, bound: float, now_m
         assert rng.choice(workers).record(5, now_ms) == model.throttle_ms(bound, now_ms)
 
 
-def test_a_quota_whose_row_was_taken_gets_another(new_table: NewTable, prefix: str) -> None:  # noqa: F811
+def test_quota_whose_row_was_reused_gets_another(new_table: NewTable, prefix: str) -> None:  # noqa: F811
     window = Window(2, 1000)
     first, second = _workers(new_table, window, 1.0)[:2]
     first.record(50, 1000)
@@ -135,7 +135,7 @@ def test_a_quota_whose_row_was_taken_gets_another(new_table: NewTable, prefix: s
     other = BrokerRate(new_table(window), digest_of("another"), window, 1.0)
     other.record(1, 60_000)
     assert other._row == row
-    assert first.record(50, 60_000) == 0  # collected: it finds out
+    assert first.record(50, 60_000) == 0  # collected; the worker notices its lost row
     model = Rate(window)
     model.record(51, 60_000)
     assert first.record(1, 60_000) == model.throttle_ms(1.0, 60_000)
@@ -143,7 +143,7 @@ def test_a_quota_whose_row_was_taken_gets_another(new_table: NewTable, prefix: s
     assert second.record(1, 60_000) > 0
 
 
-def test_without_a_row_a_worker_counts_alone(new_table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_without_a_row_counts_alone(new_table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
     window = Window(2, 1000)
     worker, model = _workers(new_table, window, 1.0)[0], Rate(window)
     monkeypatch.setattr(QuotaTable, "claim", lambda *_: None)
@@ -152,7 +152,7 @@ def test_without_a_row_a_worker_counts_alone(new_table: NewTable, monkeypatch: p
         assert worker.record(3, now_ms) == model.throttle_ms(1.0, now_ms)
 
 
-def test_a_busy_row_costs_no_amount(new_table: NewTable) -> None:
+def test_locked_row_loses_no_amount(new_table: NewTable) -> None:
     window = Window(2, 1000)
     holder, worker = _workers(new_table, window, 1.0)[:2]
     holder.record(1, 1000)
@@ -166,7 +166,7 @@ def test_a_busy_row_costs_no_amount(new_table: NewTable) -> None:
 
 @pytest.mark.slow
 def test_processes_add_to_one_rate(new_table: NewTable) -> None:
-    """Four processes at once, two of them killed at some moment: all that they reported is there, once."""
+    """Four processes add at once, and two are killed: each reported amount counts once."""
     window, read_fds, pids = Window(11, 60_000), list[int](), list[int]()
     new_table(window, fresh=True)
     for number in range(4):
@@ -185,11 +185,11 @@ def test_processes_add_to_one_rate(new_table: NewTable) -> None:
     for pid in pids:
         os.waitpid(pid, 0)
     assert reported[2] == reported[3] == 20_000
-    assert sum(reported) <= _total(new_table, window) <= sum(reported) + 2  # added, killed before it was reported
+    assert sum(reported) <= _total(new_table, window) <= sum(reported) + 2  # added, but killed before the report
 
 
 def _add(rate: BrokerRate, number: int, write_fd: int) -> None:
-    """Add one at a time, and report it."""
+    """Add one at a time, and report each."""
     try:
         for _ in range(20_000 if number > 1 else 1 << 60):
             rate.record(1, 5000)

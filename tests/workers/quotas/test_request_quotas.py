@@ -1,4 +1,4 @@
-"""A worker under client quotas: what counts, what the answers say, and that a throttled client has to wait."""
+"""A worker with client quotas: counted bytes and time, throttle times in answers, and the wait of throttled clients."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.workers.inprocess import bench as make
 
 PRODUCE_VERSIONS, FETCH_VERSIONS = range(3, 13), range(4, 13)
 RECORDS = batches.batch([b"v" * 500] * 20)
-WINDOW_S = 10  # a first request is as if nothing had happened for so long
+WINDOW_S = 10  # before its first request, a client counts as idle for that long
 
 
 class Clock:
-    """The time of quotas; it stands still until it is moved."""
+    """The clock of quotas, which tests advance."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seconds = 1e6 + int(time.monotonic())  # the worker itself must not find that a deadline has passed
+        self.seconds = 1e6 + int(time.monotonic())  # no deadline of the worker itself may pass
         self.cpu_ns = 0
         played = SimpleNamespace(
             monotonic=lambda: self.seconds,
@@ -38,7 +38,7 @@ class Clock:
         monkeypatch.setattr(muting, "time", played)
 
     def _perf_counter_ns(self) -> int:
-        """Each look at it costs a millisecond."""
+        """Each reading takes a millisecond."""
         self.cpu_ns += 1_000_000
         return self.cpu_ns
 
@@ -64,7 +64,7 @@ def _size(client: Client, request: Any) -> int:
 
 
 def _too_much(size: int, throttle_ms: int) -> float:
-    """The rate of a quota that one request of so many bytes exceeds for so long."""
+    """The quota that one request of `size` bytes exceeds for `throttle_ms`."""
     return size / (WINDOW_S + throttle_ms / 1000)
 
 
@@ -73,7 +73,7 @@ def _ask(client: Client, request: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-def test_produce(bench: Bench, client: Client, clock: Clock, version: int) -> None:
+def test_produce_over_quota_is_throttled(bench: Bench, client: Client, clock: Clock, version: int) -> None:
     request = calls.produce_request("t", RECORDS, version=version)
     bench.limit("clients/c", producer_byte_rate=_too_much(_size(client, request), 400))
     answer = client.call(request)
@@ -113,7 +113,7 @@ def test_requests_in_flight_count_together(bench: Bench, client: Client, clock: 
     _waits(bench, client, clock, calls.produce_request("t", RECORDS))
 
 
-def test_acks_0(bench: Bench, client: Client, clock: Clock) -> None:
+def test_acks_0_over_quota_delays_the_next_request(bench: Bench, client: Client, clock: Clock) -> None:
     request = calls.produce_request("t", RECORDS, acks=0)
     bench.limit("clients/c", producer_byte_rate=_too_much(_size(client, request), 400))
     _ask(client, request)
@@ -121,7 +121,7 @@ def test_acks_0(bench: Bench, client: Client, clock: Clock) -> None:
     _waits(bench, client, clock, calls.produce_request("t", RECORDS))
 
 
-def test_several_partitions(bench: Bench, client: Client, clock: Clock) -> None:
+def test_produce_to_two_partitions_counts_once(bench: Bench, client: Client, clock: Clock) -> None:
     bench.topic("two", 2)
     kind = message_class("ProduceRequest")
     data = kind.TopicProduceData
@@ -132,8 +132,8 @@ def test_several_partitions(bench: Bench, client: Client, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-def test_fetch(bench: Bench, client: Client, clock: Clock, version: int) -> None:
-    """The answer is empty, and counts only when it is not; then the client gets its records."""
+def test_fetch_over_quota_is_throttled(bench: Bench, client: Client, clock: Clock, version: int) -> None:
+    """The throttled answer is empty and does not count; later the client gets its records."""
     client.call(calls.produce_request("t", RECORDS))
     request = calls.fetch_request("t", 0, version=version)
     _ask(client, request)
@@ -148,7 +148,7 @@ def test_fetch(bench: Bench, client: Client, clock: Clock, version: int) -> None
     assert answer.throttle_time_ms == 0 or not answer.responses
 
 
-def test_a_fetch_gets_no_more_than_a_window_allows(bench: Bench, client: Client, clock: Clock) -> None:
+def test_size_of_a_fetch_is_limited_by_the_quota_window(bench: Bench, client: Client, clock: Clock) -> None:
     for _ in range(5):
         client.call(calls.produce_request("t", RECORDS))
     bench.limit("clients/c", consumer_byte_rate=2.5 * len(RECORDS) / WINDOW_S)
@@ -157,7 +157,7 @@ def test_a_fetch_gets_no_more_than_a_window_allows(bench: Bench, client: Client,
     assert len(answer.responses[0].partitions[0].records) <= 2.5 * len(RECORDS)
 
 
-def test_sessions_go_on_after_a_throttled_fetch(bench: Bench, client: Client, clock: Clock) -> None:
+def test_fetch_session_continues_after_a_throttled_fetch(bench: Bench, client: Client, clock: Clock) -> None:
     client.call(calls.produce_request("t", RECORDS))
     parts = [("t", [calls.part(0, 0)])]
     bench.limit("clients/c", consumer_byte_rate=len(RECORDS) / 8)
@@ -174,7 +174,7 @@ def test_sessions_go_on_after_a_throttled_fetch(bench: Bench, client: Client, cl
     assert answer.error_code == 0 and answer.responses
 
 
-def test_a_new_session_is_not_begun_by_a_throttled_fetch(bench: Bench, client: Client, clock: Clock) -> None:
+def test_throttled_fetch_begins_no_session(bench: Bench, client: Client, clock: Clock) -> None:
     client.call(calls.produce_request("t", RECORDS))
     bench.limit("clients/c", consumer_byte_rate=len(RECORDS) / 8)
     parts = [("t", [calls.part(0, 0)])]
@@ -185,8 +185,10 @@ def test_a_new_session_is_not_begun_by_a_throttled_fetch(bench: Bench, client: C
 
 
 @pytest.mark.parametrize("version", range(8))
-def test_request_time(bench: Bench, client: Client, clock: Clock, version: int) -> None:
-    """What a request costs counts, for at most a sample's length of throttling; old versions are muted only."""
+def test_request_percentage_throttles_by_the_time_of_requests(
+    bench: Bench, client: Client, clock: Clock, version: int
+) -> None:
+    """A throttle lasts at most one sample; clients of old versions are muted without a throttle time."""
     request = message_class("ListOffsetsRequest")
     part = request.ListOffsetsTopic.ListOffsetsPartition(partition_index=0, timestamp=-1, max_num_offsets=1)
     topics = [request.ListOffsetsTopic(name="t", partitions=[part])]
@@ -197,7 +199,7 @@ def test_request_time(bench: Bench, client: Client, clock: Clock, version: int) 
     _waits(bench, client, clock, calls.produce_request("t", RECORDS))
 
 
-def test_without_quotas_requests_are_taken_as_ever(bench: Bench, client: Client) -> None:
+def test_removed_quotas_restore_the_handlers(bench: Bench, client: Client) -> None:
     worker = bench.worker
     plain = worker.loop.framing.pipelined
     assert worker.quotas is None and worker.take == worker.requests.take
@@ -211,7 +213,7 @@ def test_without_quotas_requests_are_taken_as_ever(bench: Bench, client: Client)
     assert client.call(calls.produce_request("t", RECORDS)).throttle_time_ms == 0
 
 
-def test_a_muted_client_that_goes_is_forgotten(bench: Bench, client: Client) -> None:
+def test_muted_client_that_disconnects_is_forgotten(bench: Bench, client: Client) -> None:
     bench.limit("clients/c", producer_byte_rate=1)
     client.call(calls.produce_request("t", RECORDS))
     connection = bench.connection(client)
@@ -231,7 +233,7 @@ def test_a_muted_client_is_not_idle(bench: Bench, client: Client) -> None:
     assert not connection.closed
 
 
-def test_the_end_of_a_worker_ends_muting(bench: Bench, client: Client) -> None:
+def test_shutdown_of_a_worker_unmutes_clients(bench: Bench, client: Client) -> None:
     bench.limit("clients/c", producer_byte_rate=1)
     client.call(calls.produce_request("t", RECORDS))
     bench.worker.purgatory.answer_all()

@@ -27,7 +27,7 @@ class ZooKeeperFaults(Kinds):
             self.world.say(f"{path} becomes nonsense")
             try:
                 tree.multi([Set(path, NONSENSE, stat.version)])
-            finally:  # it may be done all the same
+            finally:  # the write may have succeeded
                 self._soon(self.world.random.choice((0.3, 3.0)), lambda: self._unspoil(path))
 
         self.cluster.tool(spoil)
