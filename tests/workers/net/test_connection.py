@@ -473,6 +473,7 @@ def test_records_are_synced_after_a_thread_could_not_start(
     other = bench.connect()
     other.send(produce(other, [b"b"]))
     assert len(correlations(other.answers())) == 1
+    assert bench.slot("t").state().flushed == 2
 
 
 def test_worker_survives_a_topic_deleted_during_its_fsync(bench: Bench, client: Client) -> None:

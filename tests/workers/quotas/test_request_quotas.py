@@ -143,9 +143,12 @@ def test_fetch_over_quota_is_throttled(bench: Bench, client: Client, clock: Cloc
     answer = client.call(request)
     assert answer.throttle_time_ms > 0
     assert not answer.responses
-    _pass(bench, clock, answer.throttle_time_ms / 1000)
-    answer = client.call(request)
-    assert answer.throttle_time_ms == 0 or not answer.responses
+    for _ in range(3):
+        _pass(bench, clock, answer.throttle_time_ms / 1000)
+        answer = client.call(request)
+        if not answer.throttle_time_ms:
+            break
+    assert answer.responses[0].partitions[0].records
 
 
 def test_size_of_a_fetch_is_limited_by_the_quota_window(bench: Bench, client: Client, clock: Clock) -> None:
