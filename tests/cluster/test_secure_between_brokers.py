@@ -162,7 +162,7 @@ def _replicate(bootstrap: str) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["t"])
     found: list[bytes] = []
-    wait_until(lambda: found.extend(_values(consumer)) or len(found) >= 1000, 60, "all records")
+    wait_until(lambda: found.extend(_values(consumer)) or len(found) >= 1000, 120, "all records")
     consumer.close()
     assert len(set(found)) == 1000
 
