@@ -54,7 +54,8 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def cluster(bootstrap: str) -> Iterator[Counting]:
-    with Counting(bootstrap) as opened:
+    opened = Counting(bootstrap)
+    with opened:
         yield opened
 
 
@@ -62,7 +63,7 @@ def make_topic(cluster: Cluster, partitions: int, **configs: str) -> str:
     name = unique("lag")
     (node,) = cluster.metadata([]).brokers
     with Wire(f"{node.host}:{node.port}") as wire:
-        create_named(wire, name, partitions, **configs)
+        create_named(wire, name, partitions, 1, **configs)
         wait_until(lambda: all(leads(wire, name, at) for at in range(partitions)), what=f"{name} is led")
     return name
 
@@ -110,7 +111,8 @@ def test_where_there_is_no_record(cluster: Counting, bootstrap: str) -> None:
 
 def test_thousands_of_partitions_are_few_requests(broker: Any) -> None:
     count = 2500
-    with Counting(broker.bootstrap) as cluster:
+    cluster = Counting(broker.bootstrap)
+    with cluster:
         topic = make_topic(cluster, count)
         send(broker.bootstrap, topic, [SMALL] * count)
         found = timestamps(cluster, {(topic, index): 2 for index in range(count)})
