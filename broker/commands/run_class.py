@@ -18,6 +18,7 @@ COMMANDS = {
     "ConsoleConsumer": "console-consumer",
     "ConsoleProducer": "console-producer",
     "ConsumerGroupCommand": "consumer-groups",
+    "ConsumerOffsetChecker": "consumer-offset-checker",
     "ConsumerPerformance": "consumer-perf-test",
     "DelegationTokenCommand": "delegation-tokens",
     "DeleteRecordsCommand": "delete-records",
@@ -30,10 +31,14 @@ COMMANDS = {
     "ProducerPerformance": "producer-perf-test",
     "QuorumPeerMain": "zookeeper-server-start",
     "ReassignPartitionsCommand": "reassign-partitions",
+    "ReplayLogProducer": "replay-log-producer",
     "ReplicaVerificationTool": "replica-verification",
+    "SimpleConsumerShell": "simple-consumer-shell",
     "TopicCommand": "topics",
     "VerifiableConsumer": "verifiable-consumer",
     "VerifiableProducer": "verifiable-producer",
+    "ZooKeeperMain": "zookeeper-shell",
+    "ZooKeeperMainWithTlsSupportForKafka": "zookeeper-shell",
 }
 
 

@@ -1,6 +1,5 @@
-"""The timestamps of records at given offsets, for lag in seconds.
+"""The timestamps of records at given offsets, for lag in seconds (`record_times`).
 
-With `message.timestamp.type=LogAppendTime` that is the time of the append, else the time that the producer has set.
 Owner: the exporter process. A timestamp is kept until the same group asks for another offset of the same partition.
 """
 
@@ -9,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from odradek.ipc import slots
-from odradek.protocol.batch import MAGIC_AT
-from odradek.protocol.records import batch_v2, message_sets
 from odradek.protocol.records.errors import RecordError
+from odradek.protocol.records.record_times import timestamp_at
 from odradek.storage.log import read
 from odradek.storage.log.partition import Partition
 
@@ -42,15 +40,6 @@ def _timestamp(partition: Partition, offset: int) -> int:
     offset = max(offset, values[slots.F_LOG_START])
     try:
         piece = read.fetch(partition, values, offset, values[slots.F_LEO], _FIRST_BATCH)
-        return -1 if piece is None else _in_batch(piece.read(), offset)
+        return -1 if piece is None else timestamp_at(piece.read(), offset)
     except (OSError, EOFError, RecordError):  # files are being replaced, or the batch is damaged
         return -1
-
-
-def _in_batch(batch: bytes, offset: int) -> int:
-    if batch[MAGIC_AT] < 2:
-        return next((one[1] for one in message_sets.iterate(batch) if one[0] >= offset), -1)
-    head = batch_v2.header(batch)  # its base timestamp may be a delete horizon (KIP-534)
-    if head.timestamp_type == batch_v2.LOG_APPEND_TIME:
-        return head.max_timestamp
-    return next((one[1] for one in batch_v2.iterate(batch) if one[0] >= offset), head.max_timestamp)

@@ -94,6 +94,7 @@ class ZooKeeperTree(Tree):
     wait for a first connection (`zookeeper.connection.timeout.ms`). `auth` is `scheme:credential`, for example
     `digest:user:password`; `set_acl` as in `zookeeper.set.acl`; `tls` gives the context of each connection over TLS,
     `login` the mechanism of each authentication by SASL. Unless it is `patient`, TLS that cannot succeed ends the wait.
+    `makes_chroot`: create the chroot if it is missing.
     `former` are the `credentials` of a session that an
     earlier process left behind: this one resumes it if it still exists, and a failure to connect leaves it again unless
     `ends` is set. Raises ConnectError.
@@ -103,7 +104,7 @@ class ZooKeeperTree(Tree):
         self, hosts: str, session_ms: int = 18_000, connect_ms: int = 18_000, auth: str | None = None,
         set_acl: bool = False, former: tuple[int, bytes] | None = None, ends: bool = False,
         tls: Callable[[], ssl.SSLContext] | None = None, login: Callable[[], DigestMd5Client] | None = None,
-        patient: bool = True,
+        patient: bool = True, makes_chroot: bool = True,
     ) -> None:  # fmt: skip
         self._timeout = session_ms / 1000
         self.session_ms = session_ms  # later the timeout that the server negotiates
@@ -113,7 +114,7 @@ class ZooKeeperTree(Tree):
         self._tls, self._user = tls, _user(auth, login)
         self._events: deque[Event] = deque()
         self._last_state = DISCONNECTED
-        self._patient = patient
+        self._patient, self._makes_chroot = patient, makes_chroot
         self._opening = False  # a connection whose user is not known yet
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
@@ -139,7 +140,7 @@ class ZooKeeperTree(Tree):
         self._count_authenticated(client)
         try:
             hopeless = partial(handler.refuse, client.hosts) if handler is not None and not self._patient else None
-            if not _began(client, timeout, self._acl("/"), hopeless):
+            if not _began(client, timeout, self._acl("/") if self._makes_chroot else None, hopeless):
                 why = f": {handler.failure}" if handler is not None and handler.failure else ""
                 raise NoAnswer(f"ZooKeeper at {hosts} (zookeeper.connect) does not respond{why}")
         except BaseException as error:
@@ -224,6 +225,11 @@ class ZooKeeperTree(Tree):
         """The session's id and password, with which another process can resume it."""
         client_id: tuple[int, bytes] | None = self._client.client_id
         return client_id
+
+    @property
+    def client(self) -> KazooClient:
+        """kazoo's client, for what only an operator's shell needs: ACLs, all counters, unchecked paths."""
+        return self._client
 
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
         return self._results(operations, self._send(operations))
@@ -372,9 +378,10 @@ def _user(auth: str | None, begin: Callable[[], DigestMd5Client] | None) -> list
     return [*([AuthScheme(auth)] if auth else []), *([Login(begin)] if begin is not None else [])]
 
 
-def _began(client: KazooClient, timeout: float, acl: list[Any], hopeless: Callable[[], bool] | None) -> bool:
+def _began(client: KazooClient, timeout: float, acl: list[Any] | None, hopeless: Callable[[], bool] | None) -> bool:
     """Connect and ensure the chroot, created with `acl`; False when no server answers both within `timeout` seconds.
 
+    Without an `acl` a missing chroot stays missing.
     `hopeless` ends the wait for a connection.
     A connection lost in between counts as no answer: kazoo opens the next.
     """
@@ -384,7 +391,10 @@ def _began(client: KazooClient, timeout: float, acl: list[Any], hopeless: Callab
     connected = client.start_async()
     while _await(connected, until, hopeless):
         try:
-            client.ensure_path("/", acl)
+            if acl is None:
+                client.exists("/")
+            else:
+                client.ensure_path("/", acl)
             return True
         except (ConnectionLoss, SessionExpiredError):
             if time.monotonic() >= until:

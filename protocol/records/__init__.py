@@ -14,6 +14,7 @@ headers a sequence of `(bytes, bytes | None)`, always empty below magic 2.
     batch_v2      magic 2: header, build, iterate, check, repack
     control       end-of-transaction markers
     message_sets  magic 0 and 1
+    record_times  the timestamp at an offset
     convert       up (produce from old clients) and down (fetch by old clients)
     validate      a leader's checks before it appends, off the fast path
 """

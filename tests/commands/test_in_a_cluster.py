@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,21 @@ def test_replica_verification_finds_no_difference(cluster: Cluster, odradek: Odr
                     break
         finally:
             process.kill()
+
+
+def test_simple_consumer_reads_any_replica(cluster: Cluster, odradek: Odradek, name: str) -> None:
+    odradek("topics", "--create", "--topic", name, "--partitions", "1", "--replication-factor", "3")
+    cluster.wait_isr(name, 0, 3)
+    odradek("console-producer", "--topic", name, "--sync", stdin="a\nb\nc\n")
+    words = ("--topic", name, "--partition", "0", "--no-wait-at-logend")
+    end = f"Terminating. Reached the end of partition ({name}, 0) at offset 3\n"
+    everything = f"a\nb\nc\n{end}"
+
+    def is_whole(replica: str) -> bool:
+        return odradek("simple-consumer-shell", *words, "--replica", replica) == everything
+
+    for replica in ("-1", "0", "1", "2"):  # a follower learns the high watermark with its next fetch
+        wait_until(partial(is_whole, replica), 60, f"the messages of replica {replica}")
 
 
 def test_log_dirs_lists_the_replicas_of_all_brokers(cluster: Cluster, odradek: Odradek, name: str) -> None:

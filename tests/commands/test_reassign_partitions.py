@@ -66,7 +66,7 @@ def test_throttle_covers_the_replicas_of_a_running_reassignment() -> None:
         ([row("t", 0)], "Unable to find partition: t-0"),
         ([row("t", 0, log_dirs=["/elsewhere"])], "t-0: moving to a log directory is not supported"),
         ([{"topic": "t"}], "partition"),
-        ([{"topic": "t", "partition": 0}], "no list of replicas"),
+        ([{"topic": "t", "partition": 0}], "a list of broker ids"),
     ],
 )
 def test_invalid_assignments_are_not_executed(run: Run, tmp_path: Path, rows: list[dict[str, Any]], says: str) -> None:

@@ -93,6 +93,25 @@ def test_each_command_connects_to_secured_zookeeper(secured: Secured) -> None:
     assert read == "a line\n"
 
 
+@pytest.mark.parametrize("words", [["ls", "/brokers/ids"], ["getAcl", "/config/users"]])
+def test_zookeeper_shell(secured: Secured, words: list[str]) -> None:
+    """The file comes behind the address, as in Kafka's script."""
+    file = str(secured.broker.properties_file)
+    printed = run("zookeeper-shell", secured.connect, "-zk-tls-config-file", file, *words)
+    assert printed.endswith("\n[0]\n" if words[0] == "ls" else "\n'sasl,'kafka\n: cdrwa\n"), printed
+    plain = subprocess.run(
+        command_line("zookeeper-shell", f"{secured.zookeeper.zookeeper.connect}/kafka", "get", "/config/users/first"),
+        capture_output=True, text=True, timeout=SECONDS,
+    )  # fmt: skip
+    assert (plain.returncode, plain.stderr) == (1, "Insufficient permission : /config/users/first\n")
+
+
+def test_consumer_offset_checker(secured: Secured) -> None:
+    where = ["--zookeeper", secured.connect, "--zk-tls-config-file", secured.file("checker")]
+    printed = run("consumer-offset-checker", *where, "--group", "g", "--topic", "no-such-topic")
+    assert printed.split() == ["Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"]
+
+
 def test_status_reads_the_controller_epoch(secured: Secured) -> None:
     here = json.loads(run("status", "--cluster", "--json", str(secured.broker.properties_file)))
     assert here["controller_epoch"] >= 1

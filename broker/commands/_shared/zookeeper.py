@@ -17,6 +17,7 @@ from odradek.broker.errors import OdradekError
 if TYPE_CHECKING:
     from odradek.cluster.tree.tree import Tree
     from odradek.cluster.tree.znodes import BrokerNode
+    from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 SESSION_MS = CONNECT_MS = 30_000  # as in 0.8's tools
 _TLS_MS = 10_000  # to connect over TLS: a server that closes the connection seldom mends itself
@@ -46,20 +47,28 @@ def zk_config_option(function: Any) -> Any:
 def opened(connect: str, config_file: str | None = None) -> Iterator[Tree]:
     """The tree at `connect`. Raises OdradekError for failed operations."""
     from odradek.cluster.tree.tree import TreeError
-    from odradek.cluster.tree.zookeeper import ConnectError, ZooKeeperTree
 
-    try:
-        how = credentials(settings(config_file)) if config_file else {}
-        connect_ms = _TLS_MS if how.get("tls") else CONNECT_MS
-        tree = ZooKeeperTree(connect, SESSION_MS, connect_ms, patient=False, **how)
-    except (ConnectError, ValueError) as error:  # ValueError: no port number, or a setting of the file
-        raise OdradekError(str(error)) from error
+    tree = connected(connect, config_file)
     try:
         yield tree
     except TreeError as error:
         raise OdradekError(f"ZooKeeper at {connect}: {type(error).__name__} {error}") from error
     finally:
         tree.close()
+
+
+def connected(
+    connect: str, config_file: str | None = None, session_ms: int = SESSION_MS, makes_chroot: bool = True
+) -> ZooKeeperTree:
+    """A tree that the caller closes. OdradekError."""
+    from odradek.cluster.tree.zookeeper import ConnectError, ZooKeeperTree
+
+    try:
+        how = credentials(settings(config_file)) if config_file else {}
+        connect_ms = _TLS_MS if how.get("tls") else CONNECT_MS
+        return ZooKeeperTree(connect, session_ms, connect_ms, patient=False, makes_chroot=makes_chroot, **how)
+    except (ConnectError, ValueError) as error:  # ValueError: no port number, or a setting of the file
+        raise OdradekError(str(error)) from error
 
 
 def credentials(config: Any) -> dict[str, Any]:

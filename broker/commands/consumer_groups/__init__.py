@@ -39,6 +39,7 @@ _BELONGS = {
     "--members": ("--describe",),
     "--offsets": ("--describe",),
     "--verbose": ("--describe",),
+    "--lag-seconds": ("--describe",),
     "--group": ("--describe", "--delete", "--reset-offsets", "--delete-offsets"),
     "--all-groups": ("--describe", "--delete", "--reset-offsets"),
     "--topic": ("--reset-offsets", "--delete-offsets"),
@@ -65,6 +66,7 @@ _BELONGS = {
 )
 @flag("--all-topics", "All topics for which the group has offsets.")
 @flag("--offsets", "With --describe: offsets and lag (the default).")
+@flag("--lag-seconds", "With --offsets: also the age of the next record to read, in a last column; Kafka has none.")
 @flag("--members", "With --describe: the members of the group.")
 @flag("--verbose", "With --members: also the partitions of each member.")
 @click.option(
@@ -130,6 +132,7 @@ def _checked(options: dict[str, Any]) -> str:
         raise click.UsageError(f"{action} needs --group or --all-groups")
     if action == "--describe":
         at_most_one({f"--{name}": _option(options, f"--{name}") for name in ("members", "offsets", "state")})
+        _check_lag_seconds(options)
         if options["state"]:
             raise click.UsageError("--state takes no value with --describe")
     if action == "--delete-offsets" and (len(options["group"]) != 1 or not options["topic"]):
@@ -139,6 +142,12 @@ def _checked(options: dict[str, Any]) -> str:
     options["states"] = _words(options["state"], STATES, "--state")
     options["type_names"] = _words(options["types"], TYPES, "--type")
     return action
+
+
+def _check_lag_seconds(options: dict[str, Any]) -> None:
+    for name in ("--members", "--state"):
+        if options["lag_seconds"] and _option(options, name):
+            raise click.UsageError(f"--lag-seconds cannot be given with {name}")
 
 
 def _check_reset(options: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from odradek.broker.commands._shared.client import Cluster, Partition, check, explain
 from odradek.broker.commands._shared.tables import print_json, rows
 from odradek.broker.commands.consumer_groups.group_tables import print_members, print_offsets, print_states
+from odradek.broker.commands.consumer_groups.lag_seconds import lag_seconds
 from odradek.broker.errors import FAILED, OK
 from odradek.protocol.errors import GROUP_ID_NOT_FOUND
 
@@ -139,7 +140,7 @@ def describe(cluster: Cluster, options: Options) -> int:
         documents = [_state(group) for group in alive]
         printer = print_states
     else:
-        documents = [row for group in alive for row in _offsets(cluster, group)]
+        documents = [row for group in alive for row in _offsets(cluster, group, in_seconds=options["lag_seconds"])]
         printer = print_offsets
     if options["as_json"]:
         print_json(documents)
@@ -184,8 +185,8 @@ def _members(group: Group, *, verbose: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _offsets(cluster: Cluster, group: Group) -> list[dict[str, Any]]:
-    """A row for each partition that is assigned to a member or has an offset."""
+def _offsets(cluster: Cluster, group: Group, *, in_seconds: bool) -> list[dict[str, Any]]:
+    """A row for each partition that is assigned to a member or has an offset; the lag in seconds comes last."""
     offsets = committed(cluster, group.name)
     owners = {
         one: member
@@ -196,7 +197,11 @@ def _offsets(cluster: Cluster, group: Group) -> list[dict[str, Any]]:
     ends, failed = cluster.offsets(dict.fromkeys(partitions, -1)) if partitions else ({}, {})
     for (topic, index), code in failed.items():
         click.echo(f"Warning: no log end offset of {topic}-{index}: {explain(code)}", err=True)
-    return [_row(group.name, one, offsets.get(one), ends.get(one), owners.get(one)) for one in partitions]
+    table = [_row(group.name, one, offsets.get(one), ends.get(one), owners.get(one)) for one in partitions]
+    if in_seconds:
+        seconds = lag_seconds(cluster, offsets, {one: end for one, (end, _) in ends.items()})
+        table = [row | {"lagSeconds": seconds.get(one)} for one, row in zip(partitions, table, strict=True)]
+    return table
 
 
 def _row(

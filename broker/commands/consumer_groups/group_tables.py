@@ -14,20 +14,15 @@ Document = Mapping[str, Any]
 
 
 def print_offsets(documents: Sequence[Document]) -> None:
-    """One table for each group."""
-    header = [
-        "GROUP",
-        "TOPIC",
-        "PARTITION",
-        "CURRENT-OFFSET",
-        "LOG-END-OFFSET",
-        "LAG",
-        "CONSUMER-ID",
-        "HOST",
-        "CLIENT-ID",
-    ]
+    """One table for each group; LAG-SECONDS, which Kafka does not have, comes last so that its columns stay."""
+    columns = {
+        "GROUP": 15, "TOPIC": 15, "PARTITION": 10, "CURRENT-OFFSET": 15, "LOG-END-OFFSET": 15, "LAG": 15,
+        "CONSUMER-ID": 15, "HOST": 15, "CLIENT-ID": 0,
+    }  # fmt: skip
+    if documents and "lagSeconds" in documents[0]:
+        columns |= {"CLIENT-ID": 15, "LAG-SECONDS": 0}
     for part in _by_group(documents):
-        _print(header, [15, 15, 10, 15, 15, 15, 15, 15, 0], [list(row.values()) for row in part])
+        _print(list(columns), list(columns.values()), [list(row.values()) for row in part])
 
 
 def print_states(documents: Sequence[Document]) -> None:

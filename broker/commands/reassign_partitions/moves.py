@@ -10,7 +10,16 @@ import click
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
 
 from odradek.broker.commands._shared.client import Cluster, Partition, check, explain
-from odradek.broker.commands._shared.partitions import by_topic, from_file, ids, names, plural, read_json, repeated
+from odradek.broker.commands._shared.partitions import (
+    by_topic,
+    from_file,
+    ids,
+    is_int32,
+    names,
+    plural,
+    read_json,
+    repeated,
+)
 from odradek.broker.commands.reassign_partitions import throttles
 from odradek.broker.commands.reassign_partitions.under_reassignment import Reassignment
 from odradek.broker.errors import OdradekError
@@ -26,14 +35,19 @@ def targets(path: str) -> list[tuple[Partition, list[int]]]:
     found = []
     for topic, index, row in from_file(path):
         replicas = row.get("replicas")
-        if not isinstance(replicas, list) or not all(isinstance(broker, int) for broker in replicas):
-            raise OdradekError(f"{path}: {topic}-{index} has no list of replicas")
-        if any(folder != _ANY for folder in row.get("log_dirs", ())):
-            raise OdradekError(
-                f'{path}: {topic}-{index}: moving to a log directory is not supported; log_dirs must be "{_ANY}"'
-            )
+        if not isinstance(replicas, list) or not all(map(is_int32, replicas)):
+            raise OdradekError(f'{path}: {topic}-{index} needs "replicas", a list of broker ids')
+        _check_log_dirs(f"{path}: {topic}-{index}", row.get("log_dirs", [_ANY] * len(replicas)), replicas)
         found.append(((topic, index), replicas))
     return found
+
+
+def _check_log_dirs(place: str, folders: Any, replicas: list[int]) -> None:
+    """Raises OdradekError unless there is one for each replica, and each is `any`."""
+    if not isinstance(folders, list) or len(folders) != len(replicas):
+        raise OdradekError(f'{place}: "log_dirs" must be a list with an entry for each replica, or be left out')
+    if any(folder != _ANY for folder in folders):
+        raise OdradekError(f'{place}: moving to a log directory is not supported; log_dirs must be "{_ANY}"')
 
 
 def moving(cluster: Cluster, partitions: Iterable[Partition] | None = None) -> dict[Partition, Reassignment]:
@@ -101,10 +115,10 @@ def generate(cluster: Cluster, brokers: Sequence[int], options: Mapping[str, Any
 
 
 def _topics(path: str) -> list[str]:
-    try:
-        found = [str(row["topic"]) for row in read_json(path, "topics")]
-    except (TypeError, KeyError) as error:
-        raise OdradekError(f'{path}: each topic has "topic": {error}') from None
+    rows = read_json(path, "topics")
+    found = [row["topic"] for row in rows if isinstance(row.get("topic"), str)]
+    if len(found) < len(rows):
+        raise OdradekError(f'{path}: each topic needs "topic", a string')
     if twice := repeated(found):
         raise OdradekError(f"List of topics to reassign contains duplicate entries: {','.join(twice)}")
     return found

@@ -52,6 +52,21 @@ OF_EACH = {  # commands besides `topics`
     "console-consumer": ["--topic", "t"],
     "consumer-groups": ["--list"],
     "get-offsets": [],
+    "delete-records": ["--offset-json-file", "{offsets}"],
+    "broker-api-versions": [],
+    "cluster cluster-id": [],
+    "groups": ["--list"],
+    "verifiable-producer": ["--topic", "t", "--max-messages", "1"],
+    "verifiable-consumer": ["--topic", "t", "--group-id", "g", "--max-messages", "1"],
+    "simple-consumer-shell": ["--topic", "t"],
+    "replay-log-producer": ["--inputtopic", "t", "--outputtopic", "o"],
+}
+OPTION = {  # of the file with client settings
+    "console-producer": "--producer.config",
+    "console-consumer": "--consumer.config",
+    "cluster cluster-id": "--config",
+    "verifiable-producer": "--producer.config",
+    "verifiable-consumer": "--consumer.config",
 }
 
 
@@ -95,8 +110,10 @@ def test_refused_connection_names_the_setting(broker: SecuredBroker, case: str) 
 
 @pytest.mark.parametrize("command", OF_EACH)
 def test_each_command_names_the_setting(broker: SecuredBroker, command: str) -> None:
-    option = {"console-producer": "--producer.config", "console-consumer": "--consumer.config"}
-    words, how = [command, *OF_EACH[command]], option.get(command, "--command-config")
+    offsets = broker.folder / "offsets.json"
+    offsets.write_text('{"partitions": [{"topic": "t", "partition": 0, "offset": 0}]}')
+    words = [command, *(word.format(offsets=offsets) for word in OF_EACH[command])]
+    how = OPTION.get(command, "--command-config")
     file = written(broker, {"security.protocol": "SSL"} | OTHERS)
     assert "(ssl.truststore.location)" in run(broker.address("SSL"), file, words, how)
     file = written(broker, {"security.protocol": "PLAINTEXT"})

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.exporter import append_times
 from odradek.protocol.records import batch_v2, message_sets, slices
+from odradek.protocol.records.record_times import first_entry, timestamp_at
 
 RECORDS: list[Any] = [(offset, 100 + offset, b"key", b"value", ()) for offset in range(5, 9)]
 
@@ -15,12 +15,12 @@ RECORDS: list[Any] = [(offset, 100 + offset, b"key", b"value", ()) for offset in
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize(("offset", "timestamp"), [(3, 105), (5, 105), (6, 106), (8, 108)])
 def test_timestamp_is_that_of_the_record(codec: int, offset: int, timestamp: int) -> None:
-    assert append_times._in_batch(batch_v2.build(RECORDS, codec=codec), offset) == timestamp
+    assert timestamp_at(batch_v2.build(RECORDS, codec=codec), offset) == timestamp
 
 
 def test_log_append_time_is_that_of_the_batch() -> None:
     batch = batch_v2.build(RECORDS, timestamp_type=batch_v2.LOG_APPEND_TIME, append_time=777)
-    assert append_times._in_batch(batch, 6) == 777
+    assert timestamp_at(batch, 6) == 777
 
 
 @pytest.mark.parametrize("offset", [3, 5, 7])
@@ -30,8 +30,14 @@ def test_a_delete_horizon_is_no_timestamp(offset: int) -> None:
     head, body = batch_v2.header(plain), batch_v2.payload(plain)
     cleaned = slices.with_records(head, body, list(slices.slices(body, head)), horizon=10**12)
     assert batch_v2.header(cleaned).base_timestamp == 10**12
-    assert append_times._in_batch(cleaned, offset) == 100 + max(offset, 5)
+    assert timestamp_at(cleaned, offset) == 100 + max(offset, 5)
 
 
 def test_message_sets_have_timestamps_too() -> None:
-    assert append_times._in_batch(message_sets.build(RECORDS, magic=1), 6) == 106
+    assert timestamp_at(message_sets.build(RECORDS, magic=1), 6) == 106
+
+
+@pytest.mark.parametrize("data", [batch_v2.build(RECORDS), message_sets.build(RECORDS[:1], magic=1)])
+def test_first_entry_is_whole_or_nothing(data: bytes) -> None:
+    assert first_entry(data) == first_entry(data + data) == first_entry(data + data[:20]) == data
+    assert [first_entry(data[:end]) for end in range(len(data))] == [b""] * len(data)
