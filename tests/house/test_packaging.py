@@ -128,6 +128,12 @@ def test_the_wheel_has_the_units(installed: Installed, tmp_path: Path) -> None:
     assert f"ExecStart={installed.bin}/python" in unit
 
 
+def test_the_wheel_has_the_page_of_the_console(installed: Installed, tmp_path: Path) -> None:
+    page = Path("broker", "exporter", "console", "page")
+    (there,) = installed.bin.parent.glob(f"lib/python*/site-packages/odradek/{page}")
+    assert {path.name for path in there.iterdir()} == {path.name for path in (ROOT / page).iterdir()}
+
+
 def test_the_wheel_is_a_broker(installed: Installed, tmp_path: Path) -> None:
     """A broker from the wheel, and the README's commands to try."""
     port = free_port()
