@@ -18,7 +18,7 @@ SHAPE ?= steady
 WEB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run cluster demo test test-rest test-all test-tools test-long chaos conformance lint format typecheck bench profile locust docs lock wheel clean
+.PHONY: help install run cluster demo test test-rest test-all test-tools test-long chaos conformance lint format typecheck bench profile locust docs picture lock wheel clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
@@ -85,6 +85,9 @@ docs: $(VENV)/.installed  ## write the tables of APIs, settings and states in do
 	$(BIN)/python -m tests.tools.api_table
 	$(BIN)/python -m tests.tools.config_reference
 	$(BIN)/python -m tests.tools.state_diagrams
+
+picture: $(VENV)/.tested  ## draw docs/console.png in Chromium, from the test of the console's page
+	ODRADEK_TEST_PICTURE=docs/console.png $(PYTEST) tests/broker/exporter/console/test_page.py -k picture
 
 wheel: $(VENV)/.installed  ## build dist/odradek-*.whl
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

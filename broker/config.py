@@ -40,6 +40,10 @@ _INSTEAD = {
 _OLD = ("port", "host.name", "advertised.host.name", "advertised.port")
 
 
+# What the exporter process serves, each at an address of its own.
+EXPORTED = ("odradek.metrics.listener", "odradek.console.listener")
+
+
 class InvalidConfig(BootError):
     """Settings that cannot work; the text has one line for each, which says what to change."""
 

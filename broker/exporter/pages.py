@@ -23,9 +23,9 @@ _PLAIN = "text/plain; charset=utf-8"
 class Pages:
     """Answers requests."""
 
-    def __init__(self, scraper: Scraper) -> None:
-        self._scraper = scraper
-        self._turn = asyncio.Lock()
+    def __init__(self, scraper: Scraper, turn: asyncio.Lock) -> None:
+        """`turn`: held while the scraper is used."""
+        self._scraper, self._turn = scraper, turn
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The response to one request."""

@@ -13,7 +13,7 @@ MODULES = {
     "acceptor": "odradek.broker.acceptor.acceptor",
     "controller": "odradek.broker.controller.main",
     "coordinator": "odradek.broker.coordinator.coordinator",
-    "exporter": "odradek.broker.exporter.exporter",
+    "exporter": "odradek.broker.exporter.server.exporter",
     "janitor": "odradek.broker.janitor.janitor",
     "replicator": "odradek.broker.replicator.replicator",
     "supervisor": "odradek.broker.supervisor.systemd_supervisor",

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from odradek.broker import logs
+from odradek.broker.config import EXPORTED
 from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
 from odradek.broker.process import control_bus, sd_notify
 from odradek.broker.process.process import STOP_SIGNALS, Signals
@@ -348,7 +349,7 @@ class Supervisor:
 def helpers(config: Mapping[str, Any]) -> set[int]:
     """The roles that a broker needs besides its workers. A standalone broker has no leader to copy from."""
     replicator = {roles.REPLICATOR} if config["zookeeper.connect"] else set()
-    exporter = {roles.EXPORTER} if config["odradek.metrics.listener"] else set()
+    exporter = {roles.EXPORTER} if any(config[setting] for setting in EXPORTED) else set()
     return {*HELPERS, *replicator, *exporter}
 
 

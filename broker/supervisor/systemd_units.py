@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from odradek.broker import config as configuration
-from odradek.broker.config import BrokerConfig
+from odradek.broker.config import EXPORTED, BrokerConfig
 from odradek.broker.errors import OdradekError
 from odradek.broker.listeners import Endpoint, bracket
 from odradek.broker.process import sockets
@@ -58,7 +58,7 @@ def machine_of(config: BrokerConfig, user: str) -> Machine:
         ipv6_only=_apart({endpoint.host for endpoint in config.listeners}),
         limits=limits(config),
         cluster=bool(config["zookeeper.connect"]),
-        exporter=bool(config["odradek.metrics.listener"]),
+        exporter=any(config[setting] for setting in EXPORTED),
     )
 
 

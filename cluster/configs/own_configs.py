@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any
 
 from odradek.cluster.configs import admitted
@@ -35,6 +36,20 @@ def _host_and_port(value: Any) -> str | None:
     if not value or (host and port.isdecimal() and int(port) <= 65535):
         return None
     return "must be host:port, for example 127.0.0.1:9404"
+
+
+def _loopback_and_port(value: Any) -> str | None:
+    """The console does not know its readers yet, so no other machine may reach it."""
+    host = value.rpartition(":")[0].strip("[]").lower()
+    try:
+        is_loopback = not value or host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if _host_and_port(value) or not is_loopback:
+        return (
+            "must be a loopback address and a port, for example 127.0.0.1:9405: the console does not ask who reads it"
+        )
+    return None
 
 
 # fmt: off
@@ -140,6 +155,18 @@ OWN_CONFIGS = (
         "Address at which the exporter process serves metrics, as host:port, for example 127.0.0.1:9404. Whoever can "
         "connect can read them. Empty: no exporter.",
         check=_host_and_port,
+    ),
+    ConfigKey(
+        "odradek.console.listener", STRING, "", MEDIUM,
+        "Address at which the exporter process serves the console, a page for browsers, as host:port, for example "
+        "127.0.0.1:9405. Only loopback addresses: every program of this machine can read it. Empty: no console.",
+        check=_loopback_and_port,
+    ),
+    ConfigKey(
+        "odradek.console.command.config", STRING, "", MEDIUM,
+        "Properties file of a client, as for --command-config: the console reads messages as the user that it names. "
+        "Every program of this machine can then read what that user may read. Empty: as an anonymous client, and not "
+        "at all if authorizer.class.name is set.",
     ),
     ConfigKey(
         "odradek.log.file", STRING, None, LOW,

@@ -19,6 +19,7 @@ _FETCH = "apt-get install maven && make test-tools"  # Maven's package depends o
 _SYSTEMD = "apt-get install systemd util-linux"
 _NETWORK = "apt-get install iproute2 nftables util-linux"
 REMEDY = {
+    "chromium": "apt-get install chromium",
     "kcat": "apt-get install kcat",
     "librdkafka-dev": "apt-get install gcc libc6-dev librdkafka-dev",
     **dict.fromkeys([*JARS, "hdfs", "schema-registry", "spark-connector"], _FETCH),

@@ -128,6 +128,12 @@ def test_the_wheel_has_the_systemd_units(installed: Installed, tmp_path: Path) -
     assert f"ExecStart={installed.bin}/python" in unit
 
 
+def test_the_wheel_has_the_page_of_the_console(installed: Installed, tmp_path: Path) -> None:
+    page = Path("broker", "exporter", "console", "page")
+    (there,) = installed.bin.parent.glob(f"lib/python*/site-packages/odradek/{page}")
+    assert {path.name for path in there.iterdir()} == {path.name for path in (ROOT / page).iterdir()}
+
+
 def test_broker_from_the_wheel_runs_the_readme_commands(installed: Installed, tmp_path: Path) -> None:
     """The broker also stops with exit code 0."""
     port = free_port()

@@ -60,19 +60,42 @@ def check(code: int, text: str | None = None) -> None:
         raise RequestFailed(code, text)
 
 
+class _Opened:
+    """Makes the clients of a KafkaAdminClient, which leaves their thread and sockets when it cannot connect."""
+
+    def __init__(self) -> None:
+        self._clients: list[Any] = []
+
+    def __call__(self, **settings: Any) -> Any:
+        client = KafkaAdminClient.DEFAULT_CONFIG["kafka_client"](**settings)
+        self._clients.append(client)
+        return client
+
+    def close(self) -> None:
+        """End them."""
+        for client in self._clients:
+            client.close()
+
+
 class Cluster:
     """An open connection; a context manager. Raises OdradekError when no broker answers."""
 
     def __init__(
-        self, bootstrap: str, properties: Mapping[str, str] | None = None, timeout_ms: int = TIMEOUT_MS
-    ) -> None:
+        self, bootstrap: str, properties: Mapping[str, str] | None = None, timeout_ms: int = TIMEOUT_MS,
+        request_ms: int | None = None,
+    ) -> None:  # fmt: skip
+        """`timeout_ms`: until a broker answers at all; `request_ms`: for each request, if not as `properties` say."""
         config = client_config(properties or {}, KafkaAdminClient.DEFAULT_CONFIG)
+        if request_ms is not None:
+            config["request_timeout_ms"] = request_ms
         config["bootstrap_servers"] = bootstrap.split(",")
         config.setdefault("client_id", "odradek-admin")
         self.timeout_ms = timeout_ms
+        opened = _Opened()
         try:
-            self.admin = KafkaAdminClient(bootstrap_timeout_ms=timeout_ms, **config)
+            self.admin = KafkaAdminClient(bootstrap_timeout_ms=timeout_ms, kafka_client=opened, **config)
         except (kafka_errors.KafkaError, ValueError) as error:
+            opened.close()
             raise OdradekError(f"cannot reach a broker at {bootstrap}: {error}") from error
 
     def __enter__(self) -> Cluster:

@@ -15,13 +15,12 @@ import psutil
 from odradek.broker.commands.top import views
 from odradek.broker.commands.top.screen import Shown
 from odradek.broker.config import BrokerConfig
-from odradek.broker.exporter import log_sizes
-from odradek.broker.exporter.scrape import Flags, Sample, Scraper, count
-from odradek.broker.findings import findings, gather, partition_faults
-from odradek.broker.findings.facts import EXAMINED, Affected, Facts
+from odradek.broker.exporter import log_sizes, sample_faults
+from odradek.broker.exporter.scrape import Sample, Scraper
+from odradek.broker.findings import findings
 from odradek.broker.process import process
 from odradek.broker.process.process import Process
-from odradek.ipc import roles, rundir, slots
+from odradek.ipc import roles, rundir
 from odradek.ipc.shm import Shared
 
 GROUPS, CLIENTS = 4, 5  # views
@@ -43,7 +42,7 @@ class Sampler:
         former = self._former or (now, sample)
         self._former = now, sample
         seconds = max(1e-3, now - former[0])
-        found = findings.find(self._facts(sample))
+        found = sample_faults.find(self._config, self._shared, sample)
         tables = [
             views.wrong(found),
             views.processes(former[1], sample, seconds),
@@ -52,11 +51,6 @@ class Sampler:
             views.clients(self._clients(sample) if tab == CLIENTS else Counter()),
         ]
         return Shown(findings.summary(found), views.head(former[1], sample, seconds), tables)
-
-    def _facts(self, sample: Sample) -> Facts:
-        rows = [{**one.counters, "alive": one.alive} for one in sample.processes]
-        recovering = count(sample.in_state(slots.RECOVERING))
-        return gather.facts(self._config, self._shared, sample.snapshot, rows, recovering, _faults(sample))
 
     def _log_size(self, topic: str, index: int, log_dir: int) -> int:
         """Bytes of the partition's segments."""
@@ -74,19 +68,3 @@ class Sampler:
                     continue
                 found.update((link.raddr.ip, one.name) for link in links if link.raddr)
         return found
-
-
-def _faults(sample: Sample) -> dict[str, Affected]:
-    flags = {
-        "offline": sample.in_state(slots.OFFLINE),
-        "leaderless": sample.layout.leaders < 0,
-        "under_min_isr": sample.under_min_isr,
-        "at_min_isr": sample.at_min_isr & sample.under_replicated,
-        "under_replicated": sample.under_replicated,
-    }
-    found = {fault: (count(of), _names(sample, of)) for fault, of in flags.items() if of.any()}
-    return partition_faults.affected(sample.snapshot, found)
-
-
-def _names(sample: Sample, flags: Flags) -> list[tuple[str, int]]:
-    return [sample.layout.names[at] for at in flags.nonzero()[0][:EXAMINED].tolist()]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from odradek.broker.commands.top.rows import Column, Table, numbers, short, words
 from odradek.broker.exporter.group_lag import Lag
+from odradek.broker.exporter.growth import growth
 from odradek.broker.exporter.scrape import ProcessSample, Sample
 from odradek.broker.findings.findings import Finding
 from odradek.ipc import slots
@@ -68,7 +69,7 @@ def _cpu(former: ProcessSample, now: ProcessSample, seconds: float) -> float:
 def partitions(former: Sample, now: Sample, seconds: float, log_size: LogSize) -> tuple[Table, Table]:
     """A row a topic, and a row a partition."""
     names = now.layout.names
-    records, size = _growth(former, now, seconds)
+    records, size = (each.tolist() for each in growth(former, now, seconds))
     kept = (now.column(slots.F_LEO) - now.column(slots.F_LOG_START)).tolist()
     lacking = now.under_replicated.tolist()
     dirs = now.column(slots.F_LOG_DIR).tolist()
@@ -93,16 +94,6 @@ def partitions(former: Sample, now: Sample, seconds: float, log_size: LogSize) -
         Table("topics", list(sums), of_topics),
         Table("partitions", [f"{topic}-{index}" for topic, index in names], of_partitions),
     )
-
-
-def _growth(former: Sample, now: Sample, seconds: float) -> tuple[list[float], list[float]]:
-    """Records and bytes a second of each partition; a new segment counts whole. Zero after a change of metadata."""
-    if former.layout is not now.layout:
-        return [0.0] * len(now.layout.names), [0.0] * len(now.layout.names)
-    records = now.column(slots.F_LEO) - former.column(slots.F_LEO)
-    is_same = now.column(slots.F_ACTIVE_BASE) == former.column(slots.F_ACTIVE_BASE)
-    size = now.column(slots.F_ACTIVE_SIZE) - former.column(slots.F_ACTIVE_SIZE) * is_same
-    return (records.clip(0) / seconds).tolist(), (size.clip(0) / seconds).tolist()
 
 
 def _by_topic(names: Sequence[tuple[str, int]], columns: Sequence[Sequence[float]]) -> dict[str, list[float]]:

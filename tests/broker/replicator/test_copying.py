@@ -143,7 +143,7 @@ def test_the_log_start_follows_the_leaders(follow: Maker, leader: PlayedLeader) 
 
 
 def test_only_a_cluster_has_a_replicator() -> None:
-    other = {"odradek.metrics.listener": ""}
+    other = {"odradek.metrics.listener": "", "odradek.console.listener": ""}
     assert roles.REPLICATOR not in helpers({"zookeeper.connect": None, **other})
     assert roles.REPLICATOR not in helpers({"zookeeper.connect": "", **other})
     assert roles.REPLICATOR in helpers({"zookeeper.connect": "localhost:2181", **other})

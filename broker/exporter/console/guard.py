@@ -1,0 +1,55 @@
+"""Which requests the console answers: GET, at an address of this machine, of its own page. Pure.
+
+It listens on loopback only. A web site that the user has open elsewhere could still send requests there through the
+browser: by a name of its own that it lets point to 127.0.0.1 (DNS rebinding), which the Host header gives away; or by
+the address, which browsers say in Sec-Fetch-Site. Such a site could read no answer, for there is no CORS, but would
+make the broker work.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+
+from odradek.broker.exporter.console.errors import Refused
+
+# No script or style but the files of the page, nothing from other hosts, no frame around it.
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]*)?")
+_OWN_SITES = ("", "same-origin", "none")  # an old browser or another program; the page; the address bar
+
+
+def check(method: str, headers: Mapping[str, str]) -> None:
+    """Raises Refused."""
+    if method != "GET":
+        raise Refused(405, f"{method[:20]}: the console only reads: use GET")
+    if not is_here(headers.get("Host", "")):
+        raise Refused(403, "the Host header must be localhost or a loopback address: open http://localhost:PORT/")
+    if headers.get("Sec-Fetch-Site", "") not in _OWN_SITES:
+        raise Refused(403, "another web site sent this request: open the console's address yourself")
+
+
+def is_here(host: str) -> bool:
+    """Whether a Host header names this machine: any port, for a tunnel may have another."""
+    found = _HOST.fullmatch(host)
+    return found is not None and is_loopback(found[1].strip("[]"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is `localhost` or a literal address of loopback."""
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

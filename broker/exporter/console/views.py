@@ -1,0 +1,168 @@
+"""What the console shows of a moment: functions that return what becomes JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from odradek.broker.exporter.console import paging
+from odradek.broker.exporter.console.errors import Refused
+from odradek.broker.exporter.console.moments import Moment
+from odradek.broker.exporter.console.paging import Query
+from odradek.broker.exporter.group_lag import Lag
+from odradek.broker.exporter.scrape import ProcessSample
+from odradek.ipc import slots
+
+Json = dict[str, Any]
+_STATES = ("free", "recovering", "leader", "follower", "offline", "deleting")
+_RATES = ("requests", "messages_in", "bytes_in", "bytes_out", "errors")
+
+
+def overview(moment: Moment) -> Json:
+    """What is wrong first; then the broker, its processes, disks and the brokers of the cluster."""
+    sample, snapshot = moment.sample, moment.sample.snapshot
+    return {
+        "broker": sample.broker,
+        "cluster_id": snapshot.cluster_id,
+        "controller": snapshot.controller_id,
+        "findings": [one.as_json() for one in moment.findings],
+        "topics": len(moment.index.names),
+        "partitions_here": len(sample.layout.names),
+        "rates": _rates(moment),
+        "processes": _processes(moment),
+        "brokers": _brokers(moment),
+        "disks": [{"path": path, "size": disk[0], "free": disk[1]} for path, disk in sample.disks.items()],
+    }
+
+
+def _rates(moment: Moment) -> Json:
+    totals = {name: moment.sample.total(name) - moment.former.total(name) for name in _RATES}
+    return {name: max(0, grown) / moment.seconds for name, grown in totals.items()}
+
+
+def _processes(moment: Moment) -> list[Json]:
+    before = {one.name: one for one in moment.former.processes}
+    return [_process(before.get(one.name, one), one, moment.seconds) for one in moment.sample.processes]
+
+
+def _process(former: ProcessSample, now: ProcessSample, seconds: float) -> Json:
+    grown = {name: int(now.counters[name]) - int(former.counters[name]) for name in _RATES}
+    return {
+        "name": now.name,
+        "state": str(now.counters["state"]) if now.alive else "dead",
+        "starts": int(now.counters["starts"]),
+        "cpu": max(0.0, now.cpu_s - former.cpu_s) / seconds,
+        "memory": now.rss,
+        "files": now.files,
+        "connections": int(now.counters["connections"]) if now.alive else 0,
+        **{name: max(0, value) / seconds for name, value in grown.items()},
+    }
+
+
+def _brokers(moment: Moment) -> list[Json]:
+    snapshot = moment.sample.snapshot
+    return [
+        {
+            "id": one.id,
+            "rack": one.rack,
+            "is_controller": one.id == snapshot.controller_id,
+            "is_this": one.id == moment.sample.broker,
+            "listeners": [f"{name}://{host}:{port}" for name, (host, port) in one.endpoints.items()],
+        }
+        for one in snapshot.brokers.values()
+    ]
+
+
+def topics(moment: Moment, query: Query) -> Json:
+    """A page of topics: what of them is on this broker."""
+    columns = moment.topics
+    names = moment.index.names
+    about, rows = paging.page(query, paging.chosen(query, names, {"name": names, **columns}))
+    return {
+        **about,
+        "sizes_known": moment.sample.log_bytes is not None,
+        "rows": [{"name": names[row], **{key: values[row] for key, values in columns.items()}} for row in rows],
+    }
+
+
+def topic(moment: Moment, name: str, query: Query) -> Json:
+    """A page of the partitions of one topic, and what its configs override. Raises Refused."""
+    known = moment.sample.snapshot.topics.get(name)
+    if known is None:
+        raise Refused(404, f"there is no topic {name!r}: look for it in the list of topics")
+    about, rows = paging.page(query, range(len(known)))
+    here = _here(moment, name)
+    found = [_partition(moment, name, index, here.get(index)) for index in rows]
+    return {**about, "name": name, "config": known.config, "internal": known.internal, "rows": found}
+
+
+def _here(moment: Moment, name: str) -> dict[int, int]:
+    """Of the partitions on this broker: index to position in the layout."""
+    names = moment.sample.layout.names
+    return {names[at][1]: at for at in moment.index.of_topic(moment.index.number[name])}
+
+
+def _partition(moment: Moment, name: str, index: int, at: int | None) -> Json:
+    info = moment.sample.snapshot.topics[name].partition(index)
+    assert info is not None
+    shared = {"partition": index, "leader": info.leader, "replicas": info.replicas, "isr": info.isr}
+    return {**shared, "state": "elsewhere"} if at is None else {**shared, **_numbers(moment, at)}
+
+
+def _numbers(moment: Moment, at: int) -> Json:
+    sample = moment.sample
+    fields = sample.fields[at].tolist()
+    records, size = moment.growth
+    return {
+        "state": _STATES[fields[slots.F_STATE]],
+        "start": fields[slots.F_LOG_START],
+        "end": fields[slots.F_HW],
+        "bytes": None if sample.log_bytes is None else int(sample.log_bytes[at]),
+        "records_s": float(records[at]),
+        "bytes_s": float(size[at]),
+    }
+
+
+def groups(moment: Moment, query: Query) -> Json:
+    """A page of the groups that this broker coordinates."""
+    names = list(moment.lags)
+    columns = _group_columns(moment, names)
+    about, rows = paging.page(query, paging.chosen(query, names, {"name": names, **columns}))
+    return {
+        **about,
+        "rows": [{"name": names[row], **{key: values[row] for key, values in columns.items()}} for row in rows],
+    }
+
+
+def _group_columns(moment: Moment, names: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+    lags = [moment.lags[name] for name in names]
+    worst = [max(each, key=lambda one: one.records or 0, default=None) for each in lags]
+    return {
+        "members": [moment.sample.members.get(name, 0) for name in names],
+        "partitions": [len(each) for each in lags],
+        "lag": [sum(one.records or 0 for one in each) for each in lags],
+        "lag_s": [max((one.seconds or 0.0 for one in each), default=0.0) for each in lags],
+        "farthest": ["" if one is None else f"{one.topic}-{one.partition}" for one in worst],
+    }
+
+
+def group(moment: Moment, name: str, query: Query) -> Json:
+    """A page of the partitions of one group. Raises Refused."""
+    lags = moment.lags.get(name)
+    if lags is None:
+        raise Refused(404, f"this broker does not coordinate a group {name!r}: ask the console of another broker")
+    ordered = sorted(lags, key=lambda one: (-(one.records or 0), one.topic, one.partition))
+    about, rows = paging.page(query, range(len(ordered)))
+    total = sum(one.records or 0 for one in lags)
+    members = moment.sample.members.get(name, 0)
+    return {**about, "name": name, "members": members, "lag": total, "rows": [_lag(ordered[row]) for row in rows]}
+
+
+def _lag(one: Lag) -> Json:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "committed": one.committed,
+        "lag": one.records,
+        "lag_s": one.seconds,
+    }

@@ -1,0 +1,1 @@
+"""The exporter process itself: it serves what the rooms beside it make."""
