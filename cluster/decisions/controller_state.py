@@ -50,6 +50,12 @@ class StateChange(NamedTuple):
     before: LeaderIsrAndControllerEpoch | None
     after: LeaderIsrAndControllerEpoch
 
+    @property
+    def is_unclean(self) -> bool:
+        """Whether it elects a leader that was not in sync: records that it lacks are lost."""
+        elects = self.before is not None and self.after.leader not in (NO_LEADER, self.before.leader)
+        return elects and self.before is not None and self.after.leader not in self.before.isr
+
 
 class Shutdown(NamedTuple):
     """A controlled shutdown's decisions: `changes`, and partitions whose follower on that broker must stop."""
