@@ -53,8 +53,8 @@ class StateChange(NamedTuple):
     @property
     def is_unclean(self) -> bool:
         """Whether it elects a leader that was not in sync: records that it lacks are lost."""
-        elects = self.before is not None and self.after.leader not in (NO_LEADER, self.before.leader)
-        return elects and self.before is not None and self.after.leader not in self.before.isr
+        leader, before = self.after.leader, self.before
+        return before is not None and leader not in (NO_LEADER, before.leader) and leader not in before.isr
 
 
 class Shutdown(NamedTuple):

@@ -7,7 +7,6 @@ import secrets
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from odradek.storage.log import read
 from ...clients.raw import batches, calls
 from ...harness.wire import decode_response
 from ...workers import leading
-from ...workers.inprocess import Bench, Client
+from ...workers.inprocess import Bench
 
 TOPICS = ("a", "b")
 MOST = 3  # partitions of a topic
