@@ -337,7 +337,5 @@ def _raise(*_: object, **__: object) -> None:
     raise ValueError("the log is damaged")
 
 
-class TestRequests(Requests.TestCase):
-    """The machine as a test."""
-
-    settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestRequests = pytest.mark.slow(Requests.TestCase)
+TestRequests.settings = settings(max_examples=30, stateful_step_count=25)
