@@ -39,6 +39,7 @@ COLUMNS = (
     "recovered",
     "certificate_expires",  # of those of the listeners the first to expire, in seconds since 1970; 0: there is none
     "zookeeper_lost_ms",  # when the controller process lost the connection to ZooKeeper, in ms since 1970; 0: it is up
+    "unclean_elections",  # of leaders, by the controller process while its broker was the cluster's controller
 )
 COLUMN = {name: number for number, name in enumerate(COLUMNS)}
 

@@ -5,7 +5,7 @@ Layout    : region `control`: words 0 metadata version, 1 draining, 2 log-level 
             directory, 1 when its disk has failed (`fail_dir`), words 16.. the process table (ipc.processes), then the
             throttles' counters (ipc.traffic).
             Regions `slots-<k>`: ipc.slots. `meta-<v>`, `security-<v>`: ipc.metadata. `producers-…`: ipc.producers.
-            `quotas`: ipc.quotas. `latencies-<role>`: ipc.latencies.
+            `quotas`: ipc.quotas. `latencies-<role>`: ipc.latencies. `counts-<role>-<k>`: ipc.partition_counts.
 Owner     : the supervisor creates all at start, and unlinks all at stop.
 Writers   : see each module; words 1 to 3 the supervisor, 4 and 5 the controller; a log directory's byte any process
             that met the failure. Words 1 and 4 and those bytes go from 0 to 1 and stay so until the next start.

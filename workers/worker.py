@@ -20,6 +20,7 @@ from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import latencies, slots
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
+from odradek.ipc.partition_counts import PartitionCounts
 from odradek.ipc.processes import COLUMN
 from odradek.ipc.quotas import QuotaTable
 from odradek.ipc.region import RegionError
@@ -96,6 +97,8 @@ class Worker:
         self._stopping = False
         config = process.config
         self.catalog = Catalog(self.shared, process.run_dir, self.role, config, config.log_dirs, config.clean)
+        self.counts = PartitionCounts(self.shared.prefix, self.role, self.shared.incarnation)
+        self.catalog.log.counts = self.counts
         self.authorization = self.catalog.authorization
         self.snapshot: Snapshot = self.catalog.snapshot
         self.catalog.log.ring = self._ring_through(self.catalog.log.ring)

@@ -39,6 +39,7 @@ from odradek.ipc import channel, forward, roles
 from odradek.ipc.channel import Channel
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
+from odradek.ipc.partition_counts import PartitionCounts
 from odradek.ipc.processes import COLUMN
 from odradek.protocol.errors import Error
 from odradek.protocol.library import message_class
@@ -72,6 +73,7 @@ class Coordinator:
             process.config.log_dirs,
             process.config.clean,
         )
+        self._catalog.log.counts = PartitionCounts(process.shared.prefix, roles.COORDINATOR, process.shared.incarnation)
         self.authorization = self._catalog.authorization
         self._row = process.shared.processes.row(roles.COORDINATOR)
         self._controller = ControllerClient(process.run_dir)

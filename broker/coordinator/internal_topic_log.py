@@ -19,6 +19,7 @@ from typing import NamedTuple
 from odradek.cluster.rules.topicnames import OFFSETS
 from odradek.groups.log_writer import BATCH_BYTES, LogBusy, LogError
 from odradek.ipc import memory_order, slots
+from odradek.ipc.partition_counts import FAILED_PRODUCE_REQUESTS, PRODUCE_REQUESTS
 from odradek.protocol.batch import MAGIC_AT, split
 from odradek.protocol.errors import Error
 from odradek.protocol.records import batch_v2
@@ -133,7 +134,9 @@ class InternalTopicLog:
         try:
             with there.locked() as values:
                 self._check(partition, values)
+                there.counts[PRODUCE_REQUESTS] += 1
                 if values[slots.F_ISR_COUNT] < values[slots.F_MIN_ISR]:
+                    there.counts[FAILED_PRODUCE_REQUESTS] += 1
                     raise LogError(Error.NOT_ENOUGH_REPLICAS)
                 append(there, values, [entry], _wall_ms())
                 unsynced = values[slots.F_LEO] - values[slots.F_FLUSHED]

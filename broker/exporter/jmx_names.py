@@ -18,8 +18,9 @@ _TOPIC_METRICS = {
     "bytesout": "bytes_out",
     "totalproducerequests": "produce_requests",
     "totalfetchrequests": "fetch_requests",
+    "failedproducerequests": "failed_produce_requests",
+    "failedfetchrequests": "failed_fetch_requests",
 }
-
 
 _STAGES = {
     latencies.QUEUE: "requestqueuetimems",
@@ -32,14 +33,26 @@ _PERCENTILES = ("50", "75", "95", "98", "99", "999")
 
 def metrics(sample: Sample) -> Metrics:
     """All of them."""
-    few = [*_topic_metrics(sample), *_replica_manager(sample), *_request_metrics(sample.times)]
-    return Metrics(few, list(_partitions(sample)))
+    few = [*_counters(sample), *_replica_manager(sample), *_request_metrics(sample.times)]
+    return Metrics(few, [*_topic_metrics(sample), *_partitions(sample)])
 
 
-def _topic_metrics(sample: Sample) -> Iterator[Metric]:
-    for name, counter in _TOPIC_METRICS.items():
+def _topic_metrics(sample: Sample) -> Iterator[Family]:
+    """Those of each topic, and without a label those of the broker, as the MBeans are."""
+    labels = sample.labels.of("topics", ("topic",), [(topic.name,) for topic in sample.layout.topics])
+    for name, counted in _TOPIC_METRICS.items():
         bean = f"kafka.server:type=BrokerTopicMetrics,name={name}"
-        yield CounterMetricFamily(f"kafka_server_brokertopicmetrics_{name}", bean, sample.total(counter))
+        values, whole = sample.traffic.of_topics(counted), sample.traffic.of_broker(counted)
+        yield Family(f"kafka_server_brokertopicmetrics_{name}_total", "counter", bean, labels, values, whole)
+
+
+def _counters(sample: Sample) -> Iterator[Metric]:
+    for name, value in {
+        "kafka_server_brokertopicmetrics_replicationbytesin": sample.replicated_in,
+        "kafka_server_brokertopicmetrics_replicationbytesout": sample.traffic.replicated,
+        "kafka_controller_controllerstats_uncleanleaderelections": sample.total("unclean_elections"),
+    }.items():
+        yield CounterMetricFamily(name, "As the MBean of Apache Kafka.", value)
 
 
 def _replica_manager(sample: Sample) -> Iterator[Metric]:

@@ -48,6 +48,15 @@ _STAGES = {
     ),
     latencies.TOTAL: ("request_seconds", "Time from a request's arrival to its answer; Produce by batch."),
 }  # fmt: skip
+_TOPIC_COUNTS = {
+    "messages_in": "Records of producers appended.",
+    "bytes_in": "Bytes of records appended for producers, as stored.",
+    "bytes_out": "Bytes of records sent to consumers.",
+    "produce_requests": "Produce requests, one for each partition.",
+    "fetch_requests": "Fetch requests, one for each partition.",
+    "failed_produce_requests": "Produce requests that failed for a reason that Kafka counts.",
+    "failed_fetch_requests": "Fetch requests that failed for a reason that Kafka counts.",
+}
 _FIELDS = {
     "log_end_offset": (slots.F_LEO, "Offset of the next record of this broker's replica."),
     "log_start_offset": (slots.F_LOG_START, "Offset of the first record of this broker's replica."),
@@ -61,11 +70,12 @@ def metrics(sample: Sample) -> Metrics:
     """All of them."""
     few = [
         *_of_the_broker(sample),
+        *_broker_counters(sample),
         *_of_disks(sample.disks),
         *_of_processes(sample.processes),
         *_of_requests(sample.times),
     ]
-    return Metrics(few, [*_of_partitions(sample), *_log_sizes(sample), *_of_groups(sample)])
+    return Metrics(few, [*_of_topics(sample), *_of_partitions(sample), *_log_sizes(sample), *_of_groups(sample)])
 
 
 def _of_the_broker(sample: Sample) -> Iterator[Metric]:
@@ -75,6 +85,24 @@ def _of_the_broker(sample: Sample) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"odradek_{name}", text, value)
     idle = "Share of time in which the workers used no CPU, in the last minute."
     yield GaugeMetricFamily("odradek_workers_idle_ratio", idle, sample.idle)
+
+
+def _broker_counters(sample: Sample) -> Iterator[Metric]:
+    for name, text, value in (
+        ("replication_bytes_in", "Bytes of records copied from leaders.", sample.replicated_in),
+        ("replication_bytes_out", "Bytes of records sent to followers.", sample.traffic.replicated),
+        (
+            "unclean_leader_elections", "Leaders elected by this broker, as controller, that were not in sync.",
+            sample.total("unclean_elections"),
+        ),
+    ):  # fmt: skip
+        yield CounterMetricFamily(f"odradek_{name}", text, value)
+
+
+def _of_topics(sample: Sample) -> Iterator[Family]:
+    labels = sample.labels.of("topics", ("topic",), [(topic.name,) for topic in sample.layout.topics])
+    for name, text in _TOPIC_COUNTS.items():
+        yield Family(f"odradek_topic_{name}_total", "counter", text, labels, sample.traffic.of_topics(name))
 
 
 def _of_disks(disks: Mapping[str, DiskSpace]) -> Iterator[Metric]:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -19,10 +18,12 @@ from numpy.typing import NDArray
 from odradek.broker.exporter import partition_fields
 from odradek.broker.exporter.group_lag import GroupLag, Lag
 from odradek.broker.exporter.idleness import Idleness
+from odradek.broker.exporter.layout import Layout
 from odradek.broker.exporter.log_sizes import LogSizes, Sizes
 from odradek.broker.exporter.partition_fields import Numbers
 from odradek.broker.exporter.request_times import RequestTimes
 from odradek.broker.exporter.text import LabelCache
+from odradek.broker.exporter.traffic import Traffic, TrafficReader
 from odradek.broker.findings.gather import not_serving
 from odradek.broker.process.partitions import Partitions
 from odradek.broker.process.process import Process
@@ -33,40 +34,6 @@ from odradek.storage.files.disks import DiskSpace, disk_space
 Flags = NDArray[np.bool_]
 SCRAPE_S = 0.5  # for a scrape to read commits that have come
 SIZES_S = 0.05  # for log sizes, each second and each scrape
-
-
-@dataclass
-class Layout:
-    """What one version of the metadata says of the partitions that are here: lists and arrays in the same order."""
-
-    version: int = 0
-    names: list[tuple[str, int]] = field(default_factory=list)
-    slots: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
-    incarnations: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
-    leaders: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
-    preferred: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
-    replicas: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
-    isr: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Layout:
-        """The partitions with a slot on this broker."""
-        here = [(name, index, slot, snapshot.topics[name].partition(index)) for name, index, slot in snapshot.here()]
-        partitions = [info for *_, info in here if info is not None]
-        return cls(
-            version=snapshot.version,
-            names=[(name, index) for name, index, _, _ in here],
-            slots=_array(slot for _, _, slot, _ in here),
-            incarnations=_array(info.incarnation for info in partitions),
-            leaders=_array(info.leader for info in partitions),
-            preferred=_array(info.replicas[0] if info.replicas else -1 for info in partitions),
-            replicas=_array(len(info.replicas) for info in partitions),
-            isr=_array(len(info.isr) for info in partitions),
-        )
-
-
-def _array(values: Any) -> Numbers:
-    return np.array(list(values), np.int64)
 
 
 @dataclass
@@ -85,7 +52,12 @@ class ProcessSample:
     @property
     def is_worker(self) -> bool:
         """Whether it serves clients."""
-        return int(self.counters["role"]) >= roles.FIRST_WORKER
+        return self.role >= roles.FIRST_WORKER
+
+    @property
+    def role(self) -> int:
+        """Its number (ipc.roles)."""
+        return int(self.counters["role"])
 
 
 @dataclass
@@ -105,6 +77,7 @@ class Sample:
     disks: Mapping[str, DiskSpace]
     idle: float
     labels: LabelCache
+    traffic: Traffic
 
     def column(self, number: int) -> Numbers:
         """One field of all partitions."""
@@ -158,6 +131,11 @@ class Sample:
         """Whether this broker is the cluster's controller."""
         return self.snapshot.controller_id == self.broker
 
+    @property
+    def replicated_in(self) -> int:
+        """Bytes of records that the replicator has appended."""
+        return sum(int(one.counters["bytes_in"]) for one in self.processes if one.role == roles.REPLICATOR)
+
     def total(self, counter: str) -> int:
         """The sum of a counter over all processes."""
         return sum(int(process.counters[counter]) for process in self.processes)
@@ -195,6 +173,7 @@ class Scraper:
         self._labels = LabelCache()
         self._groups = GroupLag(self._partitions)
         self._times = RequestTimes(process.shared.prefix)
+        self._traffic = TrafficReader(process.shared.prefix)
         self._sizes = LogSizes(self._working_dirs)
         self._idleness = Idleness()
         self._known: dict[int, psutil.Process] = {}
@@ -227,6 +206,7 @@ class Scraper:
             disks=_disks(self._working_dirs()),
             idle=self._idleness.share(time.monotonic(), _cpu_of_workers(processes)),
             labels=self._labels,
+            traffic=self._traffic.read(self._layout, self._counting(), self._chunks()),
         )
 
     def follow(self, seconds: float) -> None:
@@ -238,7 +218,9 @@ class Scraper:
 
     def _follow_metadata(self) -> None:
         if self._partitions.follow():
-            self._layout = Layout.of(self._partitions.snapshot)
+            former, self._layout = self._layout, Layout.of(self._partitions.snapshot)
+            ids = {topic.id for topic in self._partitions.snapshot.topics.values()}
+            self._traffic.moved(former, self._layout, ids, self._counting(), self._chunks())
 
     def _working_dirs(self) -> list[Path]:
         """The log directories but for those whose disks have failed: these may never answer."""
@@ -249,6 +231,15 @@ class Scraper:
         """The roles that have had a worker."""
         rows = self._shared.processes.snapshot()
         return [role for row in rows if (role := int(row["role"])) >= roles.FIRST_WORKER]
+
+    def _counting(self) -> list[int]:
+        """The roles whose processes count what clients do."""
+        return [roles.COORDINATOR, *self._workers()]
+
+    def _chunks(self) -> int:
+        """The number of chunks of the slot table that partitions have used here."""
+        highest = int(self._layout.slots.max(initial=-1))
+        return max(self._shared.slots.capacity // slots.CHUNK, highest // slots.CHUNK + 1)
 
     def _fields(self) -> Numbers:
         """All zero for a partition whose slot belongs to another since its topic was deleted."""

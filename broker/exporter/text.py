@@ -53,13 +53,15 @@ def _escaped(value: object) -> str:
 
 
 class Family(NamedTuple):
-    """One metric with many lines; a counter's `name` ends in `_total`, as in Prometheus' format."""
+    """One metric with many lines; a counter's `name` ends in `_total`, as in Prometheus' format. `whole`: the value of
+    a line without labels before them, if there is one."""
 
     name: str
     kind: str
     help: str
     labels: Labels
     values: Sequence[int] | Sequence[float]
+    whole: int | None = None
 
 
 class Metrics(NamedTuple):
@@ -106,4 +108,5 @@ def _family(family: Family, form: Form) -> bytes:
     """OpenMetrics names a counter without its ending in the lines about it."""
     name = family.name.removesuffix("_total") if form.is_openmetrics and family.kind == "counter" else family.name
     head = f"# HELP {name} {family.help}\n# TYPE {name} {family.kind}\n".encode()
-    return head + family.labels.fill(family.name, family.values)
+    whole = b"" if family.whole is None else f"{family.name} {family.whole}\n".encode()
+    return head + whole + family.labels.fill(family.name, family.values)

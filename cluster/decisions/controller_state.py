@@ -50,6 +50,12 @@ class StateChange(NamedTuple):
     before: LeaderIsrAndControllerEpoch | None
     after: LeaderIsrAndControllerEpoch
 
+    @property
+    def is_unclean(self) -> bool:
+        """Whether it elects a leader that was not in sync: records that it lacks are lost."""
+        leader, before = self.after.leader, self.before
+        return before is not None and leader not in (NO_LEADER, before.leader) and leader not in before.isr
+
 
 class Shutdown(NamedTuple):
     """A controlled shutdown's decisions: `changes`, and partitions whose follower on that broker must stop."""

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from odradek.ipc import replicas, slots
+from odradek.ipc.partition_counts import BYTES_IN, FAILED_PRODUCE_REQUESTS, MESSAGES_IN
 from odradek.ipc.region import SharedMemoryFull
 from odradek.ipc.slots import (
     CHANGED,
@@ -156,6 +157,9 @@ def _segment(partition: Partition, values: Fields, batches: Sequence[Batch], at:
     if staged is not None:
         _publish_producers(partition, values, staged)
     words[dirty] = 0
+    counts = partition.counts
+    counts[BYTES_IN] += size - start
+    counts[MESSAGES_IN] += leo - begin
     return at
 
 
@@ -212,6 +216,8 @@ def _refuse_sequence(partition: Partition, values: Fields, batch: Batch, error: 
     gap, now_ms = error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER, time.monotonic_ns() // 1_000_000
     if gap and replicas.any_silent(partition.slot, now_ms):
         error = errors.NOT_LEADER_OR_FOLLOWER
+    else:
+        partition.counts[FAILED_PRODUCE_REQUESTS] += 1
     batch.refuse(error)
     batch.log_start = values[slots.F_LOG_START]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek.ipc.partition_counts import PRODUCE_REQUESTS
 from odradek.protocol import errors
 from odradek.protocol.records import control
 from odradek.storage.log.append import append
@@ -29,6 +30,7 @@ def write_marker(
     batch.marker = Marker(commit, coordinator_epoch, only_open)
     try:
         with partition.locked() as values:
+            partition.counts[PRODUCE_REQUESTS] += 1
             append(partition, values, [batch], now_ms)
     except PartitionRemoved:
         return errors.UNKNOWN_TOPIC_OR_PARTITION

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from odradek.ipc import roles, slots
 from odradek.ipc.doorbell import Ringer
 from odradek.ipc.locks import PartitionLocks
+from odradek.ipc.partition_counts import PartitionCounts
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import Fields
 from odradek.storage.config import LogConfig
@@ -48,6 +49,7 @@ class Log:
         self.locks = PartitionLocks(os.path.join(rundir, "partition.lock"))
         self._ringer = Ringer(rundir)
         self.ring: Callable[[int], None] = self._ringer.ring
+        self.counts: PartitionCounts | None = None  # of a process that serves clients
         self._resolve = resolve
         self._configure = configure
         self._partitions: dict[tuple[str, int], Partition] = {}
@@ -79,7 +81,10 @@ class Log:
         directory = os.path.join(place.log_dir, names.partition_dir(topic, index))
         slot = self.shared.slots[place.slot]
         config = self._configure(topic)
-        return Partition(self, topic, index, place.topic_id, slot, place.incarnation, directory, config)
+        partition = Partition(self, topic, index, place.topic_id, slot, place.incarnation, directory, config)
+        if self.counts is not None:
+            self.counts.claim(partition)
+        return partition
 
     def refresh(self) -> None:
         """Apply changed metadata: drop partitions that were deleted or recreated, use the new configs."""

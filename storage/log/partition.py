@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from odradek.ipc import renewal, roles, slots
 from odradek.ipc.locks import TAKEN
+from odradek.ipc.partition_counts import NOWHERE
 from odradek.ipc.slots import DELETING, DIRTY, F_INCARNATION, F_STATE, GROWTH, NOBODY, Fields, Slot, SlotState
 from odradek.storage.config import LogConfig
 from odradek.storage.files import names
@@ -165,6 +166,7 @@ class Partition:
         self.incarnation = incarnation
         self.directory = directory
         self.config = config
+        self.counts = NOWHERE  # what clients do with it: see ipc.partition_counts
         self._pid = owner.pid
         self._lock, self._unlock = owner.locks.calls(slot.number)
         self.producers = Producers(owner.shared.prefix, slot.number, incarnation)

@@ -16,6 +16,7 @@ import os
 from typing import TYPE_CHECKING
 
 from odradek.ipc import renewal, slots
+from odradek.ipc.partition_counts import FAILED_PRODUCE_REQUESTS
 from odradek.ipc.producers import COORDINATOR_EPOCH, EPOCH, MARKED
 from odradek.protocol import errors
 from odradek.protocol.wire import INT64_MAX
@@ -73,6 +74,7 @@ def stage_marker(partition: Partition, values: Fields, staged: Staged, batch: Ba
         epoch, coordinator_epoch = table.words[at + EPOCH], table.words[at + COORDINATOR_EPOCH]
         first = table.txn_first(at)
     if error := _refusal(marker, batch.epoch, epoch, coordinator_epoch, first):
+        partition.counts[FAILED_PRODUCE_REQUESTS] += error != errors.NOT_LEADER_OR_FOLLOWER
         batch.refuse(error)
         return False
     if table is None:

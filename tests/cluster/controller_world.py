@@ -50,6 +50,8 @@ class World:
         assert change.before == there == self.state.partition_states.get(partition)
         self.check(change, clean and partition[0] not in self.uncleanly)
         self.nodes[partition] = self.state.written(change, there.version + 1 if there else 0)
+        lossy = there is not None and change.after.leader != -1 and change.after.leader not in there.isr
+        assert change.is_unclean == lossy
         if there is None:
             self.holders[partition] = set(change.after.isr)
         elif change.after.leader != -1 and change.after.leader not in there.isr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +12,13 @@ from odradek.broker.controller.elected.candidate import Candidate
 from odradek.broker.controller.elected.controller_node import ControllerLease
 from odradek.broker.controller.replicas.controller_requests import ControllerRequests
 from odradek.cluster import admin_writes
+from odradek.cluster.decisions.elections import NO_LEADER
 from odradek.cluster.decisions.planning import TopicPlan
 from odradek.cluster.metadata import view
 from odradek.cluster.metadata.view import View
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import CHILDREN, BadVersion, Check, Event, NodeExists, TreeUnavailable
-from odradek.cluster.tree.znodes import TopicNode
+from odradek.cluster.tree.znodes import PartitionState, TopicNode
 from odradek.protocol.errors import NONE, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH
 
 from .simulation.history import History
@@ -40,10 +41,10 @@ def tree_of(cluster: Any, broker: int) -> Any:
     return cluster.zookeeper.connect(broker, lambda: None)
 
 
-def candidate(cluster: Any, tree: Any) -> Candidate:
+def candidate(cluster: Any, tree: Any, on_unclean: Callable[[], None] = lambda: None) -> Candidate:
     config, unused = cluster.brokers[tree.broker].config, Any
     orders = ControllerRequests(View(tree.broker, "c"), unused, lambda: None)  # type: ignore[arg-type]  # a test double
-    return Candidate(config, tree, orders, unused, lambda *_: None, lambda action: action())  # type: ignore[arg-type]  # a test double
+    return Candidate(config, tree, orders, unused, lambda *_: None, lambda action: action(), on_unclean)  # type: ignore[arg-type]  # a test double
 
 
 def test_controller_starts_although_connection_is_lost(cluster: Any) -> None:
@@ -96,11 +97,11 @@ class FailingWrite:
         return self._each(transactions)
 
 
-def broker_1_elected(cluster: Any, tree: Any) -> Any:
+def broker_1_elected(cluster: Any, tree: Any, on_unclean: Callable[[], None] = lambda: None) -> Any:
     """Broker 1 is the controller; a topic has a partition without a leader."""
     tree.create(f"{znodes.BROKER_IDS}/1", znodes.encode_broker({"P": ("h", 1)}, {"P": "PLAINTEXT"}, None, 0))
     tree.create(znodes.topic_path("t"), znodes.encode_topic(TopicNode(bytes(15) + b"t", {0: [1]})))
-    one = candidate(cluster, tree)
+    one = candidate(cluster, tree, on_unclean)
     one.run()
     elected: Any = one.elected
     orders = SimpleNamespace(
@@ -120,6 +121,34 @@ def test_failed_write_is_retried_on_same_connection(cluster: Any) -> None:
     assert elected.due() < cluster.world.now + 1
     elected.tick(elected.due())
     assert tree.find(path) is not None
+
+
+def test_unclean_elections_are_counted(cluster: Any) -> None:
+    """Not the first election, nor one that an in-sync replica wins, nor one whose write fails."""
+    tree, counted = tree_of(cluster, 1), []
+    elected = broker_1_elected(cluster, tree, lambda: counted.append(1))
+    elected.tick(cluster.world.now)
+    for name, isr in (("lost", [2]), ("kept", [1, 2])):
+        tree.create(znodes.topic_path(name), znodes.encode_topic(TopicNode(name.zfill(16).encode(), {0: [2, 1]})))
+        for path in (znodes.partitions_path(name), znodes.partition_path(name, 0)):
+            tree.create(path)
+        tree.create(znodes.state_path(name, 0), znodes.encode_state(PartitionState(NO_LEADER, 3, isr, 1)))
+    elected.reconnected()
+    elected.tick(elected.due())
+    assert leader_of(tree, "t") == leader_of(tree, "kept") == 1 and leader_of(tree, "lost") == NO_LEADER
+    cluster.invariants.allowed.add("lost")
+    away = FailingWrite(tree)
+    with pytest.raises(TreeUnavailable):
+        elected.elections.elect([("lost", 0)], unclean=True)
+    assert away.writes and not counted
+    elected.tick(elected.due())
+    elected.elections.elect([("lost", 0)], unclean=True)
+    assert leader_of(tree, "lost") == 1 and counted == [1]
+
+
+def leader_of(tree: Any, topic: str) -> int:
+    state: PartitionState = znodes.decode_state(tree.find(znodes.state_path(topic, 0)))
+    return state.leader
 
 
 def test_unfinished_event_is_completed(cluster: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -64,10 +65,22 @@ def test_unclean_election_follows_a_config_change_at_once(cluster: Cluster, tree
     try:
         wait_until(lambda: tree.find(f"{znodes.BROKER_IDS}/0") is None, 60, "the session has ended")
         wait_until(lambda: cluster.leader(topic) == NO_LEADER, what="no replica in sync can lead")
+        before = unclean_elections(cluster)
         with changed_brokers(cluster.broker(2), unclean_leader_election_enable="true"):
             assert cluster.wait_leader(topic) == 1
+        assert unclean_elections(cluster) > before
     finally:
         cluster.restart(0)
+
+
+def unclean_elections(cluster: Cluster) -> int:
+    """As counted by brokers 1 and 2, one of which is the controller."""
+    found = 0
+    for number in (1, 2):
+        broker = cluster.broker(number)
+        status = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
+        found += sum(row["unclean_elections"] for row in status["processes"])
+    return found
 
 
 def connections(cluster: Cluster, follower: int) -> int:

@@ -140,12 +140,21 @@ class Bench:
             role=worker_role(0), run_dir=self._run, shared=self.shared, config=self.values, running=lambda: None,
             draining=lambda: None, beat=lambda: None,
         )  # fmt: skip
+        self._clients: list[Client] = []
+        self._begin(process)
+
+    def _begin(self, process: Any) -> None:
         self.worker = Worker(process)
         self.worker.load()
         self.worker.before_events()
         self.worker.loop.watch(self.worker.bell.fileno(), lambda _: self.worker._bell())
         self.worker.loop.watch(self.worker.syncer.fileno(), lambda _: self.worker.syncer.collect())
-        self._clients: list[Client] = []
+
+    def restart(self) -> None:
+        """End the worker, and with it all connections; another one of its role takes over."""
+        process = self.worker.process
+        self.worker.finish()
+        self._begin(process)
 
     # -- the controller's part
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from odradek.cluster.rules import topicnames
+from odradek.ipc.partition_counts import PRODUCE_REQUESTS
 from odradek.protocol import errors, produce
 from odradek.protocol.batch import (
     COMPRESSION,
@@ -65,6 +66,7 @@ _ADMIN = struct.Struct(">h14s").pack(14, b"__admin_client")
 """The client id, encoded as in the request header, with which Kafka lets clients write to internal topics."""
 _LONGEST_PREFIX = 1024  # twice what clients send; names may be 32 KiB long each
 UNNAMED = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_COUNTED = (errors.NOT_LEADER_OR_FOLLOWER, errors.INVALID_TOPIC_EXCEPTION)  # what does not reach Kafka's log is not
 
 
 def take(
@@ -345,7 +347,9 @@ class _TakenParts:
         if partition is not None:
             return _batch(services, connection, correlation, target, self._buffer, start, max(part.size, 0))
         batch = PendingBatch(self._buffer[start:start], connection, correlation, target)
-        batch.refuse(UNNAMED if self._unnamed else _why(services, rights, batch, request, version, self._admin))
+        error = UNNAMED if self._unnamed else _why(services, rights, batch, request, version, self._admin)
+        services.counts.elsewhere[PRODUCE_REQUESTS] += error in _COUNTED
+        batch.refuse(error)
         services.batching.finish((batch,))
         return batch
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from odradek.cluster.metadata.snapshot import Snapshot
     from odradek.ipc.forward import Forwarded
+    from odradek.ipc.partition_counts import PartitionCounts
     from odradek.ipc.shm import Shared
     from odradek.storage.log.partition import Partition
     from odradek.workers.dispatch.authorization import Authorization
@@ -30,6 +31,7 @@ class Services(Protocol):
 
     role: int
     shared: Shared
+    counts: PartitionCounts
     config: Mapping[str, Any]
     snapshot: Snapshot
     catalog: Catalog

@@ -35,12 +35,13 @@ class FetchTarget:
     """A partition as one kind of request sees it, until the metadata changes, and its last short answer."""
 
     __slots__ = (
-        "_committed", "_end", "_epoch", "_followers", "_found", "_offset", "_sequence", "_slot", "form", "known",
-        "most", "partition", "slots",
+        "_committed", "_end", "_epoch", "_followers", "_found", "_offset", "_sequence", "_slot", "counts", "form",
+        "known", "most", "partition", "slots",
     )  # fmt: skip
 
     def __init__(self, partition: Partition, version: int, part: FetchPartition, committed: bool, most: int) -> None:
         self.partition = partition
+        self.counts = partition.counts  # counts the requests and what they get (ipc.partition_counts)
         self._slot = partition.slot
         self.slots = [partition.slot]
         self.form = fetch_single.ResponseTemplate(version, part.topic, part.partition, committed)
@@ -140,4 +141,6 @@ class FetchTargets:
                 return None
             committed = request.isolation == READ_COMMITTED
             target = self._known[key] = kind(partition, version, part, committed, most)
+            if kind is not FetchTarget:
+                target.counts = services.counts.replication
         return target

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.ipc import slots
+from odradek.ipc.partition_counts import BYTES_OUT, FAILED_FETCH_REQUESTS, FETCH_REQUESTS
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchResult
@@ -55,6 +56,7 @@ class Fetch:
 
     __slots__ = (
         "_budget",
+        "_counted",
         "_follower_partitions",
         "_rack",
         "_readable",
@@ -90,6 +92,7 @@ class Fetch:
         self.finished = self.queued = False
         self.slots: list[Slot] = []
         self._results: list[FetchResult] = []
+        self._counted = False  # its requests are in the counts; it may be read several times
         self._readable = services.authorization.readable(connection)
         self._unknown = 0  # partitions that were not in the metadata when the request was delayed
         self._budget: Budget  # set where records are converted
@@ -114,6 +117,7 @@ class Fetch:
 
     def _decide(self, results: list[FetchResult], size: int, failed: bool) -> None:
         request = self.request
+        self._counted = True
         self._unknown = _unknown(results)
         nothing = self._unknown == len(self.parts)
         if failed or size >= request.min_bytes or request.max_wait_ms <= 0 or nothing or self.services.draining:
@@ -227,7 +231,12 @@ class Fetch:
         if self._readable is not None and not self._may_read(part, partition, self._readable):
             return failed(part, errors.TOPIC_AUTHORIZATION_FAILED), 0, False
         if partition is None:
-            return failed(part, elsewhere(self.services.snapshot, part.topic, part.partition, by_id)), 0, False
+            error = elsewhere(self.services.snapshot, part.topic, part.partition, by_id)
+            if not self._counted and error == errors.NOT_LEADER_OR_FOLLOWER:  # others do not reach Kafka's log
+                self.services.counts.elsewhere[FETCH_REQUESTS] += 1
+            return failed(part, error), 0, False
+        if not self._counted:
+            partition.counts[FETCH_REQUESTS] += 1
         try:
             found = tried(partition, self._look_at, part, limit, whole)
         except SegmentsChanged:
@@ -305,8 +314,16 @@ class Fetch:
                 session.changed_partitions(results)
             session_id = session.id
             session.advance()
+        for result in results:
+            if result.payloads:
+                self._counts_of(result)[BYTES_OUT] += fetch.size_of(result.payloads)
         frame = fetch.response(self.version, self.correlation, results, errors.NONE, session_id)
         self.services.pager.answer(self.connection, frame)
+
+    def _counts_of(self, result: FetchResult) -> memoryview:
+        """The row that counts the records of a result (ipc.partition_counts)."""
+        partition = self.services.partition_of(result.topic, result.partition, self.version >= fetch.TOPIC_IDS)
+        return self.services.counts.elsewhere if partition is None else partition.counts
 
     def _answer_throttled(self, throttle_ms: int) -> None:
         """Answer without records, as Kafka does for a client that exceeds its quota; a new session is not begun."""
@@ -396,7 +413,9 @@ def storage_failed(partition: Partition, values: tuple[int, ...], problem: Excep
     expected = isinstance(problem, OSError | EOFError | CheckpointError)
     trace = None if expected else problem
     log.warning("%r: read failed: %s", partition, problem or type(problem).__name__, exc_info=trace)
-    if isinstance(problem, OSError) and disks.is_broken(problem):
+    if not isinstance(problem, OSError):
+        partition.counts[FAILED_FETCH_REQUESTS] += 1
+    elif disks.is_broken(problem):
         partition.owner.disk_failed(values[slots.F_LOG_DIR])
 
 

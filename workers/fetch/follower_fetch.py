@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from odradek.cluster.replication.throttles import PAUSE_MS
 from odradek.ipc import replicas, slots
+from odradek.ipc.partition_counts import FETCH_REQUESTS
 from odradek.ipc.slots import Slot
 from odradek.protocol import errors, fetch
 from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchResult
@@ -117,9 +118,13 @@ class FollowerPartitions:
     # -- the follower's progress
 
     def arrived(self) -> None:
-        """A request arrived: record the progress in the partitions it names, and periodically in all others too."""
+        """A request arrived: count it for the partitions it names, and record their progress, periodically that of all
+        others too."""
         self._follow_metadata()
         requested, self._requested = self._requested, []
+        for followed in requested:
+            if followed.partition is not None:
+                followed.partition.counts[FETCH_REQUESTS] += 1
         now = time.monotonic()
         if now < self._refreshed + self._refresh_s:
             moved: Iterable[FollowerPartition] = requested
@@ -294,6 +299,9 @@ class FollowerFetch(Fetch):
 
     def _answer(self, results: list[FetchResult]) -> None:
         super()._answer(self._follower_partitions.take_results())
+
+    def _counts_of(self, result: FetchResult) -> memoryview:
+        return self.services.counts.replication
 
     def send_progress(self) -> None:
         """Stop waiting: send the high watermark or log start that the follower does not know."""

@@ -10,6 +10,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from odradek.ipc.partition_counts import BYTES_OUT, FETCH_REQUESTS
 from odradek.workers.fetch.fetching import Fetch
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class RepeatedFetch(Fetch):
         frame: tuple[bytes, bytes], session: FetchSession | None = None,
     ) -> None:  # fmt: skip
         super().__init__(services, connection, version, 0, request, session)
+        self._counted = True  # `start` counts, but for the slow path
         self._front, self._back = frame
         self._session_id = 0 if session is None else session.id
         self._target = target
@@ -78,12 +80,16 @@ class RepeatedFetch(Fetch):
     def start(self) -> None:
         waits = self._waits and not self.services.draining
         if waits and self._at_end():
+            self._target.counts[FETCH_REQUESTS] += 1
             self._delay()
             return
         found = self._find()
         if found is None:
+            self._counted = False
             super().start()
-        elif waits and not self._suffices(found):
+            return
+        self._target.counts[FETCH_REQUESTS] += 1
+        if waits and not self._suffices(found):
             self._delay()
         else:
             self._reply(found)
@@ -142,7 +148,10 @@ class RepeatedFetch(Fetch):
 
     def _reply(self, found: Found) -> None:
         size, head, piece, tail, _ = found
-        form, services, connection = self._target.form, self.services, self.connection
+        target, services, connection = self._target, self.services, self.connection
+        form = target.form
+        if size:
+            target.counts[BYTES_OUT] += size
         if piece is None:
             services.sender.answer_bytes(connection, form.opening(len(head), self.correlation, self._session_id) + head)
             return

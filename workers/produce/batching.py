@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from odradek.ipc.partition_counts import FAILED_PRODUCE_REQUESTS, PRODUCE_REQUESTS
 from odradek.ipc.slots import (
     F_FLUSHED,
     F_HW_QUORUM,
@@ -144,10 +145,11 @@ class Batching:
         except PartitionRemoved:
             refuse(batches, errors.UNKNOWN_TOPIC_OR_PARTITION)
         except OSError:
+            partition.counts[PRODUCE_REQUESTS] += len(batches)
             refuse(batches, errors.KAFKA_STORAGE_ERROR)
         else:
             before = values[F_LEO]
-            safe = batches if values[F_MIN_ISR] <= 1 else _safe(values, batches)
+            safe = batches if values[F_MIN_ISR] <= 1 else _safe(partition, values, batches)
             try:
                 append(partition, values, safe, now_ms)
             except OSError as error:
@@ -155,6 +157,7 @@ class Batching:
                 refuse(batches, errors.KAFKA_STORAGE_ERROR)
             except Exception:  # a bug: the next holder of the lock repairs the log, the batches are refused
                 log.exception("%r: append failed", partition)
+                partition.counts[FAILED_PRODUCE_REQUESTS] += len(batches)
                 refuse(batches, errors.UNKNOWN_SERVER_ERROR)
             finally:
                 partition.release()
@@ -163,7 +166,9 @@ class Batching:
             leo = values[F_LEO]
             self.appends += 1
             self.messages += leo - before
-            self._executed += len(batches)
+            executed = len(batches)
+            self._executed += executed
+            partition.counts[PRODUCE_REQUESTS] += executed
             if leo - values[F_FLUSHED] >= partition.config.synced_after and _any_stored(batches):
                 partition.pending = []
                 led_since = values[F_LED_SINCE] if values[F_HW_QUORUM] > 1 else ALONE
@@ -250,11 +255,13 @@ def _any_stored(batches: list[PendingBatch]) -> bool:
     return not all(batch.error for batch in batches)
 
 
-def _safe(values: Fields, batches: list[PendingBatch]) -> list[PendingBatch]:
+def _safe(partition: Partition, values: Fields, batches: list[PendingBatch]) -> list[PendingBatch]:
     """The batches that may be stored: all but those with acks=all if fewer than min.insync.replicas are in sync."""
     if values[F_STATE] != LEADER or values[F_ISR_COUNT] >= values[F_MIN_ISR]:
         return batches
-    refuse([batch for batch in batches if batch.target.acks_all], errors.NOT_ENOUGH_REPLICAS)
+    refused = [batch for batch in batches if batch.target.acks_all]
+    refuse(refused, errors.NOT_ENOUGH_REPLICAS)
+    partition.counts[FAILED_PRODUCE_REQUESTS] += len(refused)
     return [batch for batch in batches if not batch.target.acks_all]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from odradek.ipc.partition_counts import FAILED_PRODUCE_REQUESTS, PRODUCE_REQUESTS
 from odradek.ipc.slots import F_LOG_START
 from odradek.protocol import errors
 from odradek.protocol.batch import HEADER, HEADER_SIZE, TRANSACTIONAL
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from odradek.workers.produce.batching import PendingBatch
 
 _WITHOUT_START = (errors.CORRUPT_MESSAGE, errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE)
-"""Errors of a log that Kafka answers without the log start, as it does errors of the request itself."""
+"""Errors of a log that Kafka answers without the log start, as it does errors of the request itself. It does not count
+these as failed requests either."""
 
 
 def prepare(pending: PendingBatch, partition: Partition, version: int) -> bool:
@@ -25,12 +27,23 @@ def prepare(pending: PendingBatch, partition: Partition, version: int) -> bool:
     from odradek.protocol.records import validate
     from odradek.protocol.records.errors import RecordError
 
-    now_ms = time.time_ns() // 1_000_000
     try:
         validate.check_request(pending.view, version)
     except RecordError as error:
         _refuse(pending, error)
         return False
+    if _convert(pending, partition):
+        return True
+    partition.counts[PRODUCE_REQUESTS] += 1  # the append counts the others
+    return False
+
+
+def _convert(pending: PendingBatch, partition: Partition) -> bool:
+    """`prepare` for what the log checks."""
+    from odradek.protocol.records import validate
+    from odradek.protocol.records.errors import RecordError
+
+    now_ms = time.time_ns() // 1_000_000
     try:
         stored = validate.normalise(pending.view, _rules(partition.config, now_ms))
         if not stored:
@@ -40,6 +53,7 @@ def prepare(pending: PendingBatch, partition: Partition, version: int) -> bool:
         _refuse(pending, error)
         if error.code not in _WITHOUT_START:
             pending.log_start = partition.slot.read()[F_LOG_START]
+            partition.counts[FAILED_PRODUCE_REQUESTS] += 1
         return False
 
 

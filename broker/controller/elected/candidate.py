@@ -29,9 +29,10 @@ class Candidate:
 
     def __init__(
         self, config: Any, tree: Tree, controller_requests: ControllerRequests, peer_pool: PeerPool, setting: Setting,
-        guarded: Callable[[Callable[[], Any]], None],
+        guarded: Callable[[Callable[[], Any]], None], on_unclean: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`guarded(action)` runs an action that may find ZooKeeper unavailable, from an event without a caller."""
+        """`guarded(action)` runs an action that may find ZooKeeper unavailable, from an event without a caller.
+        `on_unclean()` counts an unclean leader election."""
         self.elected: Elected | None = None
         self.holder_peer: Peer | None = None
         self._config = config
@@ -40,6 +41,7 @@ class Candidate:
         self._peer_pool = peer_pool
         self._setting = setting
         self._guarded = guarded
+        self._on_unclean = on_unclean
         self._lease = ControllerLease(tree, config["broker.id"])
         self._eligible = True
 
@@ -118,6 +120,7 @@ class Candidate:
             self._peer_pool,
             self._setting,
             self.resign,
+            self._on_unclean,
         )
 
     def _watch_holder(self) -> None:

@@ -53,8 +53,9 @@ class Elected:
 
     def __init__(
         self, config: Any, tree: Tree, lease: ControllerLease, controller_requests: ControllerRequests,
-        peer_pool: PeerPool, setting: Setting, on_fenced: Callable[[], None],
+        peer_pool: PeerPool, setting: Setting, on_fenced: Callable[[], None], on_unclean: Callable[[], None],
     ) -> None:  # fmt: skip
+        """`on_fenced()` ends the term; `on_unclean()` counts an unclean leader election."""
         self._tree = tree
         self._lease = lease
         self._setting = setting
@@ -63,7 +64,7 @@ class Elected:
         self._stale = True
         self._retry_at = 0.0
         self._own = config["broker.id"]
-        self.fenced = FencedWrites(tree, lease.epoch_version, self._fence)
+        self.fenced = FencedWrites(tree, lease.epoch_version, self._fence, on_unclean)
         self._loaded = LoadedState(tree, lease.epoch, TopicIds(tree, self.fenced, controller_requests.topic_id))
         self._settled_epochs = SettledEpochs(tree, self.fenced)
         self.brokers = Brokers(config, tree, peer_pool, self._broker_lost, self._broker_found)

@@ -30,12 +30,18 @@ _TOGETHER = 1000  # writes in flight
 
 
 class FencedWrites:
-    """One controller term, bound to a version of /controller_epoch; `on_fenced()` is called when the term has ended."""
+    """One controller term, bound to a version of /controller_epoch; `on_fenced()` is called when the term has ended,
+    `on_unclean()` when a leader that was not in sync is elected.
+    """
 
-    def __init__(self, tree: Tree, epoch_version: int, on_fenced: Callable[[], None]) -> None:
+    def __init__(
+        self, tree: Tree, epoch_version: int, on_fenced: Callable[[], None],
+        on_unclean: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self.epoch_check: Operation = Check(znodes.CONTROLLER_EPOCH, epoch_version)  # every transaction begins with it
         self._tree = tree
         self._on_fenced = on_fenced
+        self._on_unclean = on_unclean
 
     def write(
         self, context: ControllerContext, changes: Sequence[StateChange]
@@ -54,6 +60,8 @@ class FencedWrites:
                     version = 0 if change.before is None else getattr(result[-1], "version", 0)
                     context.written(change, version)
                     done.append(change.partition)
+                    if change.is_unclean:
+                        self._on_unclean()
         return done, refused
 
     def put(self, path: str, data: bytes) -> None:

@@ -44,6 +44,7 @@ from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import CONNECTED, DISCONNECTED, Event, NodeExists, NoNode, TreeError, TreeUnavailable
 from odradek.cluster.tree.znodes import MalformedNode
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
+from odradek.ipc import roles
 from odradek.security.sasl.delegation_tokens import CHANGES_PATH
 
 log = logging.getLogger(__name__)
@@ -91,10 +92,14 @@ class Member(Administration):
         self._peer_pool = PeerPool(poller, timeout_ms, self._link_security)
         self._admission = BrokerAddresses(self.config, self._view, self._tree, poller, self._set_changed)
         self._candidate = Candidate(
-            self.config, self._tree, self.controller_requests, self._peer_pool, self._topic_setting, self._guarded
+            self.config, self._tree, self.controller_requests, self._peer_pool, self._topic_setting, self._guarded,
+            self._count_unclean,
         )  # fmt: skip
         self._controlled_shutdown = ControlledShutdown(self._process, self._candidate, self.controller_requests)
         poller.watch(self._tree.fileno(), 1, lambda _: self._tree_events())
+
+    def _count_unclean(self) -> None:
+        self._process.shared.processes.add(roles.CONTROLLER, "unclean_elections")
 
     def begin(self) -> None:
         """The loop runs; other processes rely on this one once the broker is registered.

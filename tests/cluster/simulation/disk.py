@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from odradek.ipc import roles, slots
+from odradek.ipc.partition_counts import NOWHERE
 from odradek.ipc.slots import Fields, SlotState
 from odradek.storage.log import repair
 from odradek.storage.log.log import Log, PartitionLocation
@@ -263,6 +264,7 @@ class MemoryPartition:
     """storage.log.partition: the slot and the directory."""
 
     pending: list[Any] = []
+    counts = NOWHERE
 
     def __init__(self, log: MemoryLog, topic: str, index: int, place: PartitionLocation, directory: Directory) -> None:
         self.owner = log

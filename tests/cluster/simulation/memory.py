@@ -110,6 +110,9 @@ class Rows(dict[str, Any]):
     def set(self, *_: Any) -> None:
         pass
 
+    def add(self, *_: Any) -> None:
+        pass
+
 
 class Shared:
     """The memory of one run of a broker."""
