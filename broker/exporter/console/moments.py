@@ -18,7 +18,8 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.exporter import sample_faults
 from odradek.broker.exporter.group_lag import Lag
 from odradek.broker.exporter.growth import Rates, growth
-from odradek.broker.exporter.scrape import Layout, Sample, Scraper
+from odradek.broker.exporter.layout import Layout
+from odradek.broker.exporter.scrape import Sample, Scraper
 from odradek.broker.findings.findings import Finding
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import slots

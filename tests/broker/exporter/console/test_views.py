@@ -13,7 +13,8 @@ from odradek.broker.exporter.console.errors import Refused
 from odradek.broker.exporter.console.moments import Moment, TopicIndex
 from odradek.broker.exporter.console.paging import ROWS, Query
 from odradek.broker.exporter.group_lag import Lag
-from odradek.broker.exporter.scrape import Layout, Sample
+from odradek.broker.exporter.layout import Layout
+from odradek.broker.exporter.scrape import Sample
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
 from odradek.ipc import slots
 
@@ -37,7 +38,8 @@ def sample(known: Snapshot, layout: Layout, ends: int, lags: list[Lag]) -> Sampl
     empty: Any = {}
     return Sample(
         broker=0, snapshot=known, layout=layout, fields=fields, processes=[], lags=lags, members={"idle": 2},
-        times=empty, log_sizes=dict.fromkeys(layout.names, 1000), failed_dirs=0, disks={}, idle=1.0, labels=empty,
+        times=empty, traffic=empty, log_sizes=dict.fromkeys(layout.names, 1000), failed_dirs=0, disks={}, idle=1.0,
+        labels=empty,
     )  # fmt: skip
 
 
