@@ -54,7 +54,7 @@ def test_changed_sizes_of_adaptive_execution_do_not_change_a_repeated_batch(
     assert_accounted(broker, sent, target)
 
 
-@pytest.mark.parametrize("off", [ADAPTIVE, "spark.sql.adaptive.enabled"])
+@pytest.mark.parametrize("off", [ADAPTIVE, pytest.param("spark.sql.adaptive.enabled", marks=pytest.mark.long)])
 def test_adaptive_execution_is_refused_before_any_write(
     spark: SparkSession, broker: Any, tmp_path: Path, off: str
 ) -> None:
@@ -87,6 +87,7 @@ def test_changed_shuffle_partitions_are_refused(spark: SparkSession, broker: Any
     assert_accounted(broker, sent, target)
 
 
+@pytest.mark.long
 def test_growing_broadcast_table_does_not_change_a_repeated_batch(
     spark: SparkSession, broker: Any, tmp_path: Path
 ) -> None:

@@ -223,7 +223,7 @@ def test_foreign_writes_are_undone(spark: SparkSession, tmp_path: Path) -> None:
     assert len(log(tmp_path, "t").entries) == 4
 
 
-@pytest.mark.parametrize("times", [2, 3])
+@pytest.mark.parametrize("times", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_concurrent_foreign_writes_are_retried_twice(spark: SparkSession, tmp_path: Path, times: int) -> None:
     """If all attempts fail, the next run writes the entry."""
     with opened(spark, tmp_path) as store:

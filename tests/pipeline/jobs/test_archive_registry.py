@@ -141,6 +141,7 @@ def test_failing_registry_archives_nothing(
     assert rows(spark, tmp_path, topic, "value.id", "value_raw") == [(0, None), (1, None), (2, None)]
 
 
+@pytest.mark.long
 def test_topics_of_a_pattern_have_their_own_subjects(
     spark: SparkSession, broker: Any, registry: SchemaRegistry, tmp_path: Path
 ) -> None:

@@ -63,7 +63,13 @@ def check(spark: SparkSession, topic: Local, folder: Path, columns: Columns) -> 
     return fates
 
 
-@pytest.mark.parametrize("columns", [Columns(), Columns(event_time="timestamp")], ids=["by tasks", "by Spark"])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param(Columns(), id="by tasks"),
+        pytest.param(Columns(event_time="timestamp"), id="by Spark", marks=pytest.mark.long),
+    ],
+)
 def test_aborted_and_control_records_are_counted(
     spark: SparkSession, broker: Any, tmp_path: Path, columns: Columns
 ) -> None:
@@ -127,6 +133,7 @@ def test_reasons_of_a_deleted_topic_are_unknown(spark: SparkSession, broker: Any
     assert found == {(topic, 0): {manifest.UNKNOWN: 3}}
 
 
+@pytest.mark.long
 def test_offsets_of_a_formerly_compacted_topic_are_compacted(
     spark: SparkSession, fresh_broker: Callable[..., Any], tmp_path: Path
 ) -> None:

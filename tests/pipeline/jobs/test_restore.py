@@ -169,6 +169,7 @@ def test_by_key_keeps_the_order_of_each_key(made: Made) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.long
 def test_by_key_orders_keys_that_changed_partitions_by_timestamp(
     spark: SparkSession, broker: Any, tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ def test_created_target_accepts_large_and_future_records(
 
 
 @pytest.mark.live
+@pytest.mark.long
 def test_record_that_fits_only_compressed_is_restored_with_compression(
     spark: SparkSession, broker: Any, tmp_path: Path
 ) -> None:

@@ -36,7 +36,7 @@ from .every_api import GROUP, ID, MISSING, OTHER, REQUESTS, SPARE, TOPIC, Reques
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.needs("java-3.9.1")]
 
-EACH = int(os.environ.get("ODRADEK_ACL_CASES", 3))
+EACH = int(os.environ.get("ODRADEK_ACL_CASES", 6))
 CLIENT, BROKERS = "127.0.0.2", "127.0.0.1"
 AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 NAMES = {
