@@ -4,7 +4,7 @@ A user's node, `/config/users/NAME` (as `sanitize` writes the name), has a crede
 configs, and perhaps quotas. Each write is one transaction with its notice: a crash leaves both or neither.
 
 The decoy key makes the challenge for a user that does not exist (security.sasl.scram_server). It is a random node that
-the first broker of a cluster creates: the workers of all brokers must challenge alike, or who asks two brokers learns
+the first broker of a cluster creates: all brokers must challenge alike, or a client of two brokers learns
 which users exist. The cluster's id is public; delegation.token.secret.key is optional, and differs while it is changed.
 The node is readable where the credentials themselves are: by the brokers alone with zookeeper.set.acl.
 """

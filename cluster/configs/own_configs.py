@@ -46,9 +46,7 @@ def _loopback_and_port(value: Any) -> str | None:
     except ValueError:
         is_loopback = False
     if _host_and_port(value) or not is_loopback:
-        return (
-            "must be a loopback address and a port, for example 127.0.0.1:9405: the console does not ask who reads it"
-        )
+        return "must be a loopback address and a port, for example 127.0.0.1:9405: the console has no authentication"
     return None
 
 

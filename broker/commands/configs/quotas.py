@@ -1,4 +1,4 @@
-"""Implements `odradek configs` for quotas of users, clients and addresses (KIP-546), and shows who has credentials."""
+"""Implements `odradek configs` for quotas (KIP-546) of users, clients and addresses, and lists SCRAM credentials."""
 
 from __future__ import annotations
 

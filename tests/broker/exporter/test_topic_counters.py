@@ -1,4 +1,4 @@
-"""Counters by topic of a real broker: what real clients sent and read, whoever is killed meanwhile."""
+"""Counters by topic of a real broker: what real clients sent and read, also when processes are killed."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def _creates(tree: ZooKeeperTree, path: str) -> bool:
     return True
 
 
-# -- a user who is refused after a lost connection
+# -- ZooKeeper refuses the user after a lost connection
 
 _NO_DIGEST = "-Dzookeeper.DigestAuthenticationProvider.enabled=false"
 

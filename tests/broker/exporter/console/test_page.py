@@ -26,7 +26,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def show(browser: Browser, console: Console, view: str, says: str, **parameters: object) -> None:
-    """Open a view of the page anew and wait until it says something."""
+    """Load the page again at a view, and wait until it shows a text."""
     browser.open("about:blank")
     browser.open(f"http://{console.address}/#/{view}{'?' if parameters else ''}{urlencode(parameters)}")
     browser.wait(f"document.body.dataset.shown === '{view}'", f"{view} is shown")
