@@ -86,4 +86,12 @@ def address(text: str) -> Address | None:
         return None
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host is `localhost`, in any case, or a literal address of loopback."""
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 NOBODY = Admitted("", ())

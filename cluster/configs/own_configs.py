@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
 from odradek.cluster.configs import admitted
@@ -40,12 +39,8 @@ def _host_and_port(value: Any) -> str | None:
 
 def _loopback_and_port(value: Any) -> str | None:
     """The console does not know its readers yet, so no other machine may reach it."""
-    host = value.rpartition(":")[0].strip("[]").lower()
-    try:
-        is_loopback = not value or host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if _host_and_port(value) or not is_loopback:
+    host = value.rpartition(":")[0].strip("[]")
+    if _host_and_port(value) or (value and not admitted.is_loopback(host)):
         return "must be a loopback address and a port, for example 127.0.0.1:9405: the console has no authentication"
     return None
 

@@ -8,11 +8,11 @@ make the broker work.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 
 from odradek.broker.exporter.console.errors import Refused
+from odradek.cluster.configs.admitted import is_loopback
 
 # No script or style but the files of the page, nothing from other hosts, no frame around it.
 HEADERS: Mapping[str, str] = {
@@ -45,11 +45,3 @@ def is_here(host: str) -> bool:
     """Whether a Host header names this machine: any port, for a tunnel may have another."""
     found = _HOST.fullmatch(host)
     return found is not None and is_loopback(found[1].strip("[]"))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is `localhost` or a literal address of loopback."""
-    try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
