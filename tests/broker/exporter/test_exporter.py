@@ -230,6 +230,14 @@ def test_broken_requests_end_their_connection_alone(exporter: str, text: bytes) 
     assert get(exporter, "/healthz") == b"healthy\n"
 
 
+def test_broken_requests_are_not_logged(metered: Metered) -> None:
+    """Each would be a traceback: a peer could fill the disk with them."""
+    broker, address = metered()
+    test_broken_requests_end_their_connection_alone(address, b"GET /" + b"x" * 100_000)
+    test_broken_requests_end_their_connection_alone(address, b"\x00 \r\n\r\n")
+    assert "Traceback" not in broker.log and " ERROR exporter " not in broker.log
+
+
 def test_silent_peers_keep_no_scrape_out(exporter: str) -> None:
     host, _, port = exporter.rpartition(":")
     silent = [socket.create_connection((host, int(port)), timeout=10) for _ in range(3 * http_server.MOST)]
