@@ -18,7 +18,7 @@ SHAPE ?= steady
 WEB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run cluster demo test test-rest test-all test-tools test-long chaos conformance lint format typecheck bench profile locust docs picture lock wheel clean
+.PHONY: help install run cluster demo test test-rest test-all test-tools class-archives test-long chaos conformance lint format typecheck bench profile locust docs picture lock wheel clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
@@ -49,6 +49,9 @@ test-tools:  ## fetch the jars that some tests and the bench need: Apache Kafka,
 	tests/tools/kafka_jars.sh 0.8.2.2 3.9.1 4.1.0
 	tests/tools/maven_jars.sh
 	tests/tools/registry.sh
+
+class-archives: $(VENV)/.tested  ## archive the classes of Spark, ZooKeeper and Kafka, which then start in half the CPU time in tests
+	$(BIN)/python -m tests.tools.class_archives
 
 test-long: $(VENV)/.tested  ## also the exhaustive runs; writes tests/LONG.md (ARGS=--rest continues an interrupted run)
 	$(PYTEST) -n $(JOBS) --dist loadfile --report tests/LONG.md $(ARGS)

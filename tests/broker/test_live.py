@@ -69,7 +69,9 @@ def test_stop_is_clean_and_the_next_start_knows_everything(fresh_broker: Fresh) 
     assert (partition["log_end"], partition["flushed"]) == (100, 100)
 
 
-@pytest.mark.parametrize(("where", "goes_to"), [(">/dev/full", "/dev/full"), (">&-", "/dev/null")])
+@pytest.mark.parametrize(
+    ("where", "goes_to"), [(">/dev/full", "/dev/full"), pytest.param(">&-", "/dev/null", marks=pytest.mark.long)]
+)
 def test_broker_serves_without_a_reader_of_its_output(fresh_broker: Fresh, where: str, goes_to: str) -> None:
     """Standard output is a full disk, or closed."""
     broker = fresh_broker()
@@ -84,7 +86,10 @@ def test_broker_serves_without_a_reader_of_its_output(fresh_broker: Fresh, where
     broker.stop()
 
 
-@pytest.mark.parametrize("role", ["acceptor", "controller", "coordinator", "janitor", "worker"])
+OTHERS = ["acceptor", "controller", "coordinator", "janitor"]
+
+
+@pytest.mark.parametrize("role", ["worker", *(pytest.param(role, marks=pytest.mark.long) for role in OTHERS)])
 def test_nothing_acknowledged_is_lost_when_a_process_dies(fresh_broker: Fresh, role: str) -> None:
     broker = fresh_broker()
     _create(broker, "t")

@@ -195,7 +195,10 @@ def test_a_restart_keeps_it(broker: ListeningBroker) -> None:
     assert not broker.takes(broker.secured)
 
 
-@pytest.mark.parametrize("role", ["acceptor", "controller", "worker", "coordinator"])
+@pytest.mark.parametrize(
+    "role",
+    ["acceptor", "worker", *(pytest.param(role, marks=pytest.mark.long) for role in ("controller", "coordinator"))],
+)
 def test_a_child_dies_in_between(broker: ListeningBroker, role: str) -> None:
     """Killed before, during and after the change: the listener serves in the end, and PLAINTEXT all the time."""
     broker.add_user()

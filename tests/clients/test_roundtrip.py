@@ -21,6 +21,11 @@ EACH = [
     for name, driver in DRIVERS.items()
 ]
 ONE_OF_JAVA = [one for one in EACH if one.id != "java-3.9.1"]
+FAST = {"kcat", "confluent-kafka"}  # the others also run in `make test-long`
+BRIEFLY = [
+    one if one.id in FAST else pytest.param(*one.values, id=one.id, marks=[*one.marks, pytest.mark.long])
+    for one in ONE_OF_JAVA
+]
 
 
 @pytest.mark.smoke
@@ -30,13 +35,13 @@ def test_roundtrip(broker: Any, driver: Driver) -> None:
     read_all(broker, driver, topic, plan)
 
 
-@pytest.mark.parametrize("driver", ONE_OF_JAVA)
+@pytest.mark.parametrize("driver", BRIEFLY)
 def test_roundtrip_of_many(broker: Any, driver: Driver) -> None:
     plan, topic = write_all(broker, driver, MANY)
     read_all(broker, driver, topic, plan)
 
 
-@pytest.mark.parametrize("driver", ONE_OF_JAVA)
+@pytest.mark.parametrize("driver", BRIEFLY)
 def test_roundtrip_over_a_restart(fresh_broker: Any, driver: Driver) -> None:
     broker = fresh_broker()
     plan, topic = write_all(broker, driver, 2_000)

@@ -321,7 +321,7 @@ def held(broker: Any, topic: str, partition: int) -> Iterator[None]:
         locks.close()
 
 
-@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("commit", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("victim", ["coordinator", "broker"])
 def test_next_coordinator_writes_the_missing_marker(fresh_broker: Any, victim: str, commit: bool) -> None:
     """When the coordinator dies, one partition has its marker and the other is locked."""

@@ -151,6 +151,7 @@ def test_requests_from_unknown_address_are_refused(broker: Broker, watch: Watch,
         check_all_are_refused(wire, epoch)
 
 
+@pytest.mark.long
 def test_requests_on_client_listener_are_refused(broker: Broker, clients_port: int, watch: Watch, epoch: int) -> None:
     with Wire(f"127.0.0.1:{clients_port}") as wire:
         check_all_are_refused(wire, epoch)

@@ -188,6 +188,7 @@ def _made(admin: AdminClient, topic: str) -> bool:
     return True
 
 
+@pytest.mark.long
 @pytest.mark.needs("java-3.9.1")
 @pytest.mark.timeout(120)
 def test_too_large_write_is_refused_and_session_stays(broker: Broker) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from .simulation.history import History, explained
 
-SHORT, LONG, TOGETHER = 100, 6000, 25
+SHORT, LONG, TOGETHER = 50, 6000, 25
 LOST = "lose_orders,elect,cut_one_way,cut_link"  # requests of one controller are lost, those of the next arrive
 
 NONSENSE = "nonsense,kill,kill_controller_process,elect,create,delete"
@@ -120,7 +120,7 @@ def test_unnoticed_power_failures_break_no_guarantee() -> None:
 @pytest.mark.parametrize("only", KINDS)
 def test_failing_disks_and_deaths_anywhere_lose_no_acknowledged_record(only: str) -> None:
     """A process may die before any change of memory, file, directory or tree, or before any message."""
-    run(50000, TOGETHER // 2, only)
+    run(50000, TOGETHER // 4, only)
 
 
 @pytest.mark.long

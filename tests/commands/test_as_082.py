@@ -210,7 +210,13 @@ def copied(world: World, run: Any, *words: str, partitions: int = 1) -> list[str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [[], ["--messages", "3", "--sync"], ["--threads", "2", "--property", "acks=all"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--threads", "2", "--property", "acks=all"],
+        *(pytest.param(words, marks=pytest.mark.long) for words in ([], ["--messages", "3", "--sync"])),
+    ],
+)
 def test_topic_is_copied(world: World, words: list[str]) -> None:
     assert copied(world, world.ours, *words) == copied(world, world.theirs, *words) != []
 

@@ -46,6 +46,7 @@ def test_describe_shows_offsets_and_lag(run: Run, topic: str, group: str) -> Non
     run("consumer-groups", "--describe", "--group", "no-such-group", code=1)
 
 
+@pytest.mark.long
 def test_list_filters_by_state_and_type(run: Run, group: str) -> None:
     def groups(*words: str) -> list[str]:
         return [row["group"] for row in json.loads(run("consumer-groups", "--list", "--json", *words).stdout)]
@@ -109,6 +110,7 @@ def test_reset_offsets_computes_each_target(broker: Any, run: Run, topic: str, g
             assert committed(cluster, group) == {place: want}, words
 
 
+@pytest.mark.long
 def test_exported_offsets_can_be_applied_from_a_file(run: Run, topic: str, group: str, tmp_path: Path) -> None:
     plan = tmp_path / "plan.csv"
     scope = ("--reset-offsets", "--group", group)

@@ -110,10 +110,10 @@ COMMANDS = {
 @pytest.mark.parametrize(
     ("command", "changes"),
     [
-        *(("delete-records", {"partition": index}) for index in NO_NUMBERS),
+        *(pytest.param("delete-records", {"partition": index}, marks=pytest.mark.long) for index in NO_NUMBERS),
         ("delete-records", {"topic": 1}),
         ("leader-election", {"partition": "1"}),
-        ("reassign-partitions", {"partition": True}),
+        pytest.param("reassign-partitions", {"partition": True}, marks=pytest.mark.long),
         ("reassign-partitions", {"replicas": [True]}),
         ("reassign-partitions", {"log_dirs": []}),
         ("reassign-partitions", {"log_dirs": "any"}),

@@ -70,16 +70,21 @@ def _sorted(printed: str) -> list[list[str]]:
     return sorted([before, *sorted(after.split(", "))] for before, _, after in lines)
 
 
+OTHERS = [
+    ("--entity-type", "users", "--entity-name", "nobody"),
+    ("--entity-type", "users", "--entity-default"),
+    ("--entity-type", "users", "--entity-type", "clients"),
+    ("--entity-type", "users", "--entity-type", "clients", "--entity-name", "käthe b"),
+    ("--entity-type", "ips"),
+]
+
+
 @pytest.mark.parametrize(
     "entity",
     [
         ("--entity-type", "users"),
         ("--entity-type", "users", "--entity-name", "käthe b"),
-        ("--entity-type", "users", "--entity-name", "nobody"),
-        ("--entity-type", "users", "--entity-default"),
-        ("--entity-type", "users", "--entity-type", "clients"),
-        ("--entity-type", "users", "--entity-type", "clients", "--entity-name", "käthe b"),
-        ("--entity-type", "ips"),
+        *(pytest.param(entity, marks=pytest.mark.long) for entity in OTHERS),
     ],
 )
 def test_credentials_are_shown_as_by_kafka(broker: Any, users: None, entity: tuple[str, ...]) -> None:
@@ -107,6 +112,7 @@ def _users(broker: Any, *words: str) -> None:
     subprocess.run(line, input="hunter2\n", capture_output=True, text=True, timeout=120, check=True)
 
 
+@pytest.mark.long
 def test_json_output_has_quotas_and_credentials(broker: Any, users: None) -> None:
     found = json.loads(_ours(broker.bootstrap, "--describe", "--entity-type", "users", "--json"))
     assert {(one["entity"]["user"], *one["quotas"], *one.get("scram", {}).items()) for one in found} == {

@@ -191,6 +191,7 @@ def test_zookeeper_and_bootstrap_server_exclude_each_other(topics: Topics) -> No
     assert none.returncode == 2 and b"--zookeeper" in none.stderr
 
 
+@pytest.mark.long
 def test_console_consumer_finds_brokers_in_zookeeper(
     broker: Any, topic: str, run: Any, connect: str, tree: Tree
 ) -> None:

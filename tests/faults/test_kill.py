@@ -19,7 +19,7 @@ CHILDREN = ["worker", "acceptor", "coordinator", "janitor", "controller"]
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("role", CHILDREN)
+@pytest.mark.parametrize("role", ["worker", *(pytest.param(role, marks=pytest.mark.long) for role in CHILDREN[1:])])
 def test_no_record_is_lost_when_a_child_is_killed(fresh_broker: Any, role: str) -> None:
     """The supervisor restarts the child, and the producer continues."""
     broker = fresh_broker()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from odradek.cluster.tree.znodes import random_uuid, uuid_text
@@ -38,7 +39,7 @@ log.retention.check.interval.ms=1000
 log.segment.delete.delay.ms=1000
 max.incremental.fetch.session.cache.slots=100000
 """
-_OPTIONS = ["-Xmx400m", "-XX:+UseSerialGC", "-Dlog4j.configuration=file:/dev/null"]
+_OPTIONS = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j.configuration=file:/dev/null"]
 
 
 class Apache:
@@ -60,9 +61,13 @@ class Apache:
 
     def start(self) -> Apache:
         """Format the data directory and start; returns when the broker responds."""
+        self.format()
+        return self.launch()
+
+    def format(self) -> None:
+        """Format the data directory, for a cluster of its own."""
         words = ["format", "-t", uuid_text(random_uuid()), "-c", str(self.properties)]
         java.run(self.version, "kafka.tools.StorageTool", *words)
-        return self.launch()
 
     def launch(self) -> Apache:
         """Start on a formatted data directory; returns when the broker responds."""
@@ -70,11 +75,11 @@ class Apache:
         self.await_ready()
         return self
 
-    def spawn(self) -> None:
-        """Start without waiting: `await_ready` comes next."""
+    def spawn(self, options: Sequence[str] = ()) -> None:
+        """Start without waiting, with more `options` of Java: `await_ready` comes next."""
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                java.command(self.version, "kafka.Kafka", str(self.properties), options=_OPTIONS),
+                java.command(self.version, "kafka.Kafka", str(self.properties), options=[*_OPTIONS, *options]),
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
+from . import class_archives
 from .needs import jars
 from .process import die_with_parent
 
@@ -18,7 +19,8 @@ OPTIONS = ["-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:a
 
 def command(version: str, main: str, *words: str, options: Sequence[str] = OPTIONS) -> list[str]:
     """The command `java -cp …/* MAIN WORDS…` for Apache Kafka `version`."""
-    return ["java", *options, temporary_files(), "-cp", f"{jars(version)}/*", main, *words]
+    archive = class_archives.options(class_archives.kafka(version, main))
+    return ["java", *archive, *options, temporary_files(), "-cp", f"{jars(version)}/*", main, *words]
 
 
 @functools.cache

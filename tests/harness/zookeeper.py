@@ -22,8 +22,8 @@ admin.enableServer=false
 4lw.commands.whitelist=*
 """
 # Next to tests that fill disks, an fsync outlasts sessions; writes of a killed process survive without it.
-_OPTIONS = ["-Xmx128m", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"]
-_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_OPTIONS = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"]
+MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
 class ZooKeeper:
@@ -49,7 +49,7 @@ class ZooKeeper:
     def start(self) -> ZooKeeper:
         """Start; returns when the server responds."""
         with self.log_file.open("ab") as log:
-            words = java.command(VERSION, _MAIN, str(self.config), options=self._options)
+            words = java.command(VERSION, MAIN, str(self.config), options=self._options)
             self.process = subprocess.Popen(
                 words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
             )

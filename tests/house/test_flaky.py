@@ -165,7 +165,13 @@ def test_second_failure_of_a_test_fails_the_run(tmp_path: Path, again: str) -> N
     assert re.search(r"1 (failed|error)", done.closing) and "1 flaky" in done.closing
 
 
-@pytest.mark.parametrize(("jobs", "file"), [(1, FINE + CRASH + ALSO_FINE), (1, CRASH), (2, FINE + CRASH)])
+CRASHES = [(1, CRASH), (2, FINE + CRASH)]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "file"),
+    [(1, FINE + CRASH + ALSO_FINE), *(pytest.param(*case, marks=pytest.mark.long) for case in CRASHES)],
+)
 def test_other_tests_of_a_killed_worker_run_once(tmp_path: Path, jobs: int, file: str) -> None:
     """This holds for tests before the kill, after it, and in other files."""
     done = run(tmp_path, jobs, a=FINE, b=file, c=FINE, d=FINE)

@@ -35,7 +35,7 @@ def check_described(broker: Any, kafka: Filled) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("how", ["killed", "stopped"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("stopped", marks=pytest.mark.long)])
 def test_adopted_topics_keep_configs_and_ids(kafka: Filled, fresh_broker: Any, tmp_path: Path, how: str) -> None:
     data = getattr(kafka, how)
     broker = adopting.adopted(fresh_broker, data, tmp_path, **QUICK).start()
@@ -116,7 +116,9 @@ def test_damaged_metadata_log_makes_retention_unknown(kafka: Filled, fresh_broke
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("how", ["half", "whole batches", "no log"])
+@pytest.mark.parametrize(
+    "how", ["half", *(pytest.param(how, marks=pytest.mark.long) for how in ("whole batches", "no log"))]
+)
 def test_truncated_metadata_log_makes_retention_unknown(
     kafka: Filled, fresh_broker: Any, tmp_path: Path, how: str
 ) -> None:

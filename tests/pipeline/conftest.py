@@ -9,6 +9,7 @@ import pytest
 
 from odradek.pipeline.session import activate, session
 
+from ..harness import class_archives
 from ..harness.needs import connector_jars, missing, skip
 from ..harness.registry import SchemaRegistry
 from .spark_settings import all_settings
@@ -27,7 +28,8 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = str(tmp_path_factory.mktemp("spark"))
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("SPARK_LOCAL_DIRS", folder)
-        patched.setenv("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={folder}")
+        options = [f"-Djava.io.tmpdir={folder}", *class_archives.options(class_archives.spark())]
+        patched.setenv("SPARK_SUBMIT_OPTS", " ".join(options))
         yield folder
 
 

@@ -232,6 +232,7 @@ def test_flipped_bits_outside_of_checksums_are_found_on_disk(broker: Any) -> Non
     assert offsets(broker, topic.name) == ALL
 
 
+@pytest.mark.long
 def test_flipped_offset_bits_in_a_compacted_log_lose_no_record(fresh_broker: Fresh) -> None:
     """A damaged offset between those of its neighbours cannot be noticed; but no record is skipped."""
     rnd = random.Random(9)

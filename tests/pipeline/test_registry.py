@@ -162,6 +162,7 @@ def test_registry_over_tls(registry: SchemaRegistry, tmp_path: Path) -> None:
         assert client.latest(Registry(door.url, trusting), "none") is None
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_schemas_survive_a_restart_of_the_registry(registry: SchemaRegistry) -> None:
     """The registry reads them from our topic again."""

@@ -137,7 +137,7 @@ def refusal(kafka: dict[str, str]) -> str:
 
 @pytest.mark.live
 @pytest.mark.needs(f"java-{VERSION}")
-@pytest.mark.parametrize("listener", ["SASL_SSL", "SASL_PLAINTEXT"])
+@pytest.mark.parametrize("listener", ["SASL_SSL", pytest.param("SASL_PLAINTEXT", marks=pytest.mark.long)])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_sasl_mechanisms(secured: Secured, listener: str, mechanism: str) -> None:
     _reads(secured, options(secured, listener, **login(mechanism)))

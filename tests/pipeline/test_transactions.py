@@ -276,7 +276,7 @@ CUTTINGS = [("adbecf",), ("ad", "becf"), ("be", "ad", "cf"), ("", "cf", "beda", 
 
 
 @pytest.mark.parametrize("first", range(len(CUTTINGS)))
-@pytest.mark.parametrize("done", [1, 5])
+@pytest.mark.parametrize("done", [1, pytest.param(5, marks=pytest.mark.long)])
 def test_batch_repeated_with_other_tasks_is_written_once(broker: Any, first: int, done: int) -> None:
     """Cores and shuffle sizes change the tasks; the driver died after `done` tasks had committed, or all of them."""
     topic, name = create_topic(broker), unique("batch")
@@ -389,6 +389,7 @@ def allow(client: AdminClient, kind: ResourceType, name: str, *rights: AclOperat
         done.result(WAIT)
 
 
+@pytest.mark.long
 @pytest.mark.needs("java-3.9.1")
 def test_documented_acls_are_sufficient(tmp_path: Path) -> None:
     """Each resource allows only the documented operations."""

@@ -252,6 +252,7 @@ def test_stamps_identify_duplicates_for_the_next_stage(spark: SparkSession, brok
     assert sorted(row.value for row in kept) == [at // 2 for at in range(100)]
 
 
+@pytest.mark.long
 @pytest.mark.needs("java")
 def test_killed_task_is_repeated_with_the_same_stamps(broker: Any, tmp_path: Path) -> None:
     """A real kill in a separate Spark, because `local[2]` does not retry tasks."""

@@ -236,7 +236,9 @@ def test_restart_of_the_target_restarts_all_processes(machine: Machine) -> None:
         assert produce(wire, topic, batch([b"x"])).error_code == 0
 
 
-@pytest.mark.parametrize("place", ["/tmp", "/var/tmp", "/home"])
+@pytest.mark.parametrize(
+    "place", ["/home", *(pytest.param(place, marks=pytest.mark.long) for place in ("/tmp", "/var/tmp"))]
+)
 def test_programs_and_data_in_hidden_directories_are_usable(machine: Machine, place: str) -> None:
     """PrivateTmp= and ProtectHome= hide these directories and mode 700 closes them; the units bind them."""
     config = machine.root / "etc/odradek/server.properties"
@@ -293,6 +295,7 @@ def test_no_record_is_lost_by_random_kills(machine: Machine) -> None:
     load.verify()
 
 
+@pytest.mark.long
 def test_broker_stops_when_its_last_log_directory_fails(machine: Machine) -> None:
     """As with `odradek start`: the stop is in order, without a clean-shutdown marker, and a start is possible again."""
     faults, seam = machine.root / "run/faults.json", machine.root / "opt/seam"

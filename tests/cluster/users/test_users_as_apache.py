@@ -127,6 +127,7 @@ def configs(bootstrap: str, *words: str) -> str:
     return done.stdout.decode()
 
 
+@pytest.mark.long
 def test_kafka_configs_tool_works_alike_with_both(pair: Pair) -> None:
     """Only the nodes' keys are compared, since the tool's salts are random."""
     steps = [

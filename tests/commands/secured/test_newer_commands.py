@@ -45,7 +45,10 @@ class Client:
         return done.stdout
 
 
-@pytest.fixture(scope="module", params=["odradek", pytest.param("apache", marks=pytest.mark.needs("java-3.9.1"))])
+@pytest.fixture(
+    scope="module",
+    params=["odradek", pytest.param("apache", marks=[pytest.mark.long, pytest.mark.needs("java-3.9.1")])],
+)
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     if request.param == "apache":
         kafka: Secured = request.getfixturevalue("secured")

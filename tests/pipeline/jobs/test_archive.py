@@ -128,6 +128,7 @@ def test_batch_is_written_without_shuffle_and_sort(spark: SparkSession, broker: 
     assert "Sort" not in plan
 
 
+@pytest.mark.long
 def test_raw_records_are_written_directly_by_python_tasks(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """The records equal those that Spark writes, and compaction merges files of both."""
     topic = create_topic(broker, partitions=2)
@@ -149,6 +150,7 @@ def test_raw_records_are_written_directly_by_python_tasks(spark: SparkSession, b
     }
 
 
+@pytest.mark.long
 def test_event_time_of_json_determines_the_hour(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """Records without an event time, or with one out of range, go to the null folder."""
     plain, events = create_topic(broker), create_topic(broker)
@@ -238,6 +240,7 @@ def test_only_committed_records_are_archived(spark: SparkSession, broker: Any, t
     assert [row[0] for row in frame.collect()] == expected
 
 
+@pytest.mark.long
 def test_topics_pattern_finds_topics_created_later(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     stem = unique("later")
     job = Job({"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": stem})
@@ -271,6 +274,7 @@ def running(spark: SparkSession, folder: Path, job: Job) -> Iterator[None]:
             ended.exception(WAIT)  # the error of a stopped batch
 
 
+@pytest.mark.long
 def test_continuous_archive_compacts_hours(
     spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def assert_compacted(entry: list[dict[str, Any]]) -> None:
     assert not any(each["dataChange"] for name in ("add", "remove") for each in said(entry, name))
 
 
+@pytest.mark.long
 def test_table_of_an_existing_archive_has_all_its_files(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """The first entry has them, even without new records. Afterwards the option is required, unless the table's log is
     deleted.
@@ -96,6 +97,7 @@ def test_table_of_an_existing_archive_has_all_its_files(spark: SparkSession, bro
     assert tabled(tmp_path, topic) == ids(sent)
 
 
+@pytest.mark.long
 def test_decoded_types_are_the_same_in_delta(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """Structs, arrays, maps and decimals of JSON and Avro; records without an event time have no hour."""
     topic, orders = create_topic(broker), create_topic(broker)
@@ -155,6 +157,7 @@ def test_schema_of_raw_records(spark: SparkSession, broker: Any, tmp_path: Path)
     assert_schema(spark, tmp_path, topic)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fate", "had"),
     [

@@ -344,6 +344,7 @@ def test_table_ahead_of_the_manifest_is_an_error(spark: SparkSession, tmp_path: 
     assert tabled(tmp_path, "t") == ALL
 
 
+@pytest.mark.long
 def test_entries_are_checkpointed(spark: SparkSession, tmp_path: Path) -> None:
     """Spark does not read the checkpoint's Parquet file as records."""
     with opened(spark, tmp_path) as store:

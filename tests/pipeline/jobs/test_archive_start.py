@@ -127,6 +127,7 @@ def test_recreated_topic_of_a_pattern_does_not_stop_the_others(
         start.find(alone.options, live(spark, tmp_path))
 
 
+@pytest.mark.long
 def test_log_end_before_the_archived_offset_does_not_stop_other_topics(
     spark: SparkSession, broker: Any, tmp_path: Path
 ) -> None:

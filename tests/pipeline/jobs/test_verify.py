@@ -194,7 +194,10 @@ def assert_says(report: Report, said: str) -> None:
     assert [line for line in report.differences if re.search(said, line)], report
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "flipped, checksum kept"])
+OTHERS = [pytest.param(damage, marks=pytest.mark.long) for damage in ("gone", "cut", "flipped")]
+
+
+@pytest.mark.parametrize("damage", ["flipped, checksum kept", *OTHERS])
 def test_damaged_file_is_reported(spark: SparkSession, made: Made, damage: str) -> None:
     """The other files are compared nevertheless."""
     path = max(live(spark, made.folder).files)
@@ -213,6 +216,7 @@ def test_damaged_file_is_reported(spark: SparkSession, made: Made, damage: str) 
     assert_says(report, "in the log but not in the archive")
 
 
+@pytest.mark.long
 def test_deleted_and_new_records_are_not_compared(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """Records deleted from the log are a note, not a difference; new records are not archived yet."""
     made = Made(broker, create_topic(broker, partitions=2), tmp_path / "archive")
@@ -275,7 +279,7 @@ def test_records_lost_by_the_archives_reader_are_found(spark: SparkSession, brok
     assert report.differences == [line]
 
 
-@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("policy", ["delete", pytest.param("compact", marks=pytest.mark.long)])
 def test_records_missing_in_the_log_are_reported(spark: SparkSession, broker: Any, tmp_path: Path, policy: str) -> None:
     """In a compacted topic they are expected: here aborted records stand for compacted ones."""
     made = Made(broker, create_topic(broker, cleanup_policy=policy), tmp_path / "archive")
@@ -290,6 +294,7 @@ def test_records_missing_in_the_log_are_reported(spark: SparkSession, broker: An
     assert report.notes == ([] if policy == "delete" else [f"{line}, as expected of a compacted topic"])
 
 
+@pytest.mark.long
 def test_records_with_invalid_header_names_are_compared_by_the_archives_reader(
     spark: SparkSession, broker: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

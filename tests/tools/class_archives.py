@@ -1,0 +1,70 @@
+"""`make class-archives`: write the archives of classes of Java programs that the tests start often.
+
+Each program is used once as the tests use it, and writes its archive when it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..harness import class_archives
+from ..harness.apache import Apache
+from ..harness.needs import missing
+from ..harness.zookeeper import MAIN, ZooKeeper
+
+KAFKA = "3.9.1"
+
+
+@contextlib.contextmanager
+def written(archive: Path) -> Iterator[list[str]]:
+    """Java's option that writes a temporary file, which becomes `archive` when the block ends; no block that fails
+    leaves a broken archive.
+    """
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+        file = Path(folder) / archive.name
+        yield [f"-XX:ArchiveClassesAtExit={file}", *class_archives.QUIET]
+        file.rename(archive)
+    print(f"wrote {archive}")
+
+
+def spark() -> None:
+    line = [sys.executable, "-m", "tests.tools.spark_classes"]
+    with written(class_archives.spark()) as options:
+        subprocess.run(line, env={**os.environ, "SPARK_SUBMIT_OPTS": " ".join(options)}, check=True)
+
+
+def zookeeper(folder: Path) -> None:
+    with written(class_archives.kafka(KAFKA, MAIN)) as options:
+        server = ZooKeeper(folder, options=options).start().process
+        assert server is not None
+        server.terminate()
+        server.wait()
+
+
+def broker(folder: Path) -> None:
+    apache = Apache(KAFKA, folder)
+    apache.format()
+    with written(class_archives.kafka(KAFKA, "kafka.Kafka")) as options:
+        apache.spawn(options)
+        apache.await_ready()
+        apache.stop()
+
+
+def main() -> None:
+    if why := missing("java") or missing(f"java-{KAFKA}"):
+        sys.exit(why)
+    spark()
+    with tempfile.TemporaryDirectory() as folder:
+        zookeeper(Path(folder))
+        broker(Path(folder))
+
+
+if __name__ == "__main__":
+    main()
