@@ -15,20 +15,20 @@ from functools import partial
 import pytest
 
 from .chaos.chaos_cluster import ChaosCluster
-from .chaos.trial import CONTROLLER, LEADER, bounce, strike, target
+from .chaos.trial import CONTROLLER, FIVE_TIMES, LEADER, bounce, strike, target
 from .chaos.world import World
 
 TARGETS = (LEADER, CONTROLLER)
 BOUNCED = ("SIGTERM", "SIGKILL")
 STRUCK = {  # seconds
     "SIGTERM": 1, "SIGKILL": 1, "SIGSTOP": 3, "kill of the worker": 1, "kill of the controller": 1,
-    "kill of the replicator": 1, "session closed": 2, "ZooKeeper killed": 2,
+    "kill of the replicator": 1, "session closed": 2, "SIGKILL of ZooKeeper": 2,
 }  # fmt: skip
 BETWEEN = (  # brokers; clients come over SASL_SSL, with exactly the ACLs that they need
     "SSL", "SASL_PLAINTEXT/PLAIN", "SASL_PLAINTEXT/SCRAM-SHA-256", "SASL_SSL/PLAIN", "SASL_SSL/SCRAM-SHA-512",
 )  # fmt: skip
 SECURED = [pytest.param(between, marks=pytest.mark.long) for between in BETWEEN]
-SAMPLE = [("SIGKILL", LEADER), ("five of SIGTERM", CONTROLLER)]
+SAMPLE = [("SIGKILL", LEADER), (f"SIGTERM{FIVE_TIMES}", CONTROLLER)]
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(600)]
 
@@ -43,7 +43,7 @@ def chaos_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 def combinations() -> list[object]:
     """Each fault with each target; all but a sample are marked long."""
-    names = [*STRUCK, *(f"five of {name}" for name in BOUNCED)]
+    names = [*STRUCK, *(f"{name}{FIVE_TIMES}" for name in BOUNCED)]
     every = [(name, whose) for name in names for whose in TARGETS]
     return [pytest.param(*one, marks=[] if one in SAMPLE else [pytest.mark.long]) for one in every]
 
@@ -53,11 +53,11 @@ def test_fault_breaks_no_guarantee(chaos_cluster: ChaosCluster, name: str, whose
     """Records acknowledged with acks=all are neither lost, duplicated nor reordered; all replicas are equal."""
     world, rng = World(chaos_cluster), random.Random(0)
     with world.running():
-        if name.startswith("five of "):
-            blow = bounce(world, name.removeprefix("five of "), partial(target, world, whose, rng), 0.2)
+        if name.endswith(FIVE_TIMES):
+            blow = bounce(world, name.removesuffix(FIVE_TIMES), partial(target, world, whose, rng), 0.2)
         else:
             blow = strike(world, name, target(world, whose, rng), STRUCK[name])
         verdict = world.verify()
-    print(f"{name} of the {whose}: nothing for {blow.gap:.1f} s; acked {verdict.acked}, lost {verdict.lost}")
+    print(f"{name} ({whose}): no acknowledgement for up to {blow.gap:.1f} s; {verdict.counts()}")
     assert verdict.faults == [], "\n".join([f"{len(verdict.faults)} faults", *verdict.faults[:20]])
     assert verdict.commits, "a group that committed nothing proves nothing"

@@ -1,4 +1,4 @@
-"""`python -m tests.cluster.chaos`: random faults for some minutes, judged, and a row in tests/CHAOS.md."""
+"""`python -m tests.cluster.chaos`: runs random faults for some minutes, judges, and adds a row to tests/CHAOS.md."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from .world import World
 
 BROKERS = 3
 REPORT = Path(__file__).parents[2] / "CHAOS.md"
+_DESCRIPTION = "Run a cluster under load with random faults, check it, and add a row to tests/CHAOS.md."
 
 
 def say(text: str) -> None:
@@ -52,14 +53,14 @@ def play(chaos_cluster: ChaosCluster, one: plan.Round, summary: Summary) -> None
             say(f"round {one.number}: {step}")
             blow = take(world, step, rng)
             summary.blow(blow.name, blow.gap)
-            say(f"    broker {blow.broker}, nothing acknowledged for {blow.gap:.1f} s")
+            say(f"    broker {blow.broker}: no acknowledgement for up to {blow.gap:.1f} s")
         verdict = world.verify()
     summary.acked.update(verdict.acked)
     summary.lost.update(verdict.lost)
     summary.commits += verdict.commits
     summary.came_late += verdict.came_late
     summary.faults += verdict.faults
-    say(f"round {one.number}: acked {verdict.acked}, lost {verdict.lost}, {len(verdict.faults)} faults")
+    say(f"round {one.number}: {verdict.counts()}; {len(verdict.faults)} errors found")
     if not verdict.faults:
         summary.faults += chaos_cluster.check() if one.check else []
     if not summary.faults:
@@ -93,19 +94,20 @@ def _keep(chaos_cluster: ChaosCluster, folder: Path) -> None:
 
 def main() -> int:
     """Run chaos; return 0 if no fault is found."""
-    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=1.0, help="no round is begun after so many")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="repeats a run's sequence")
-    parser.add_argument("--first", type=int, default=0, help="the first round, to continue an earlier run")
-    secured = "secure the cluster, by PROTOCOL or PROTOCOL/MECHANISM between brokers: SSL, SASL_SSL/SCRAM-SHA-512"
-    parser.add_argument("--between", help=secured)
-    parser.add_argument("--report", type=Path, default=REPORT, help="the table that gets a row")
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.chaos", description=_DESCRIPTION)
+    parser.add_argument("--minutes", type=float, default=1.0, help="start no round after this time (default: 1)")
+    drawn = "seed of the faults: the same seed gives the same sequence (default: random)"
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help=drawn)
+    parser.add_argument("--first", type=int, default=0, help="number of the first round, to continue an earlier run")
+    secured = "secure the cluster, with this security between brokers: SSL or SASL_SSL/SCRAM-SHA-512, for example"
+    parser.add_argument("--between", metavar="PROTOCOL[/MECHANISM]", help=secured)
+    parser.add_argument("--report", type=Path, default=REPORT, help="file to add a row to (default: tests/CHAOS.md)")
     given = parser.parse_args()
     why = missing("java-3.9.1")
     if why:
         parser.error(why)
     folder = Path(tempfile.mkdtemp(prefix="odradek-chaos-"))
-    say(f"SEED={given.seed} MINUTES={given.minutes:g}, from round {given.first} on; logs in {folder}")
+    say(f"SEED={given.seed} MINUTES={given.minutes:g}, first round {given.first}; logs in {folder}")
     summary = run(given.seed, given.first, given.minutes, folder, given.between)
     report.add(given.report, summary)
     say(f"{summary.rounds} rounds in {summary.minutes:.1f} minutes; {summary.row('')}")

@@ -88,7 +88,7 @@ def elected_uncleanly(chaos_cluster: ChaosCluster, broker: int, seconds: float) 
     other = (broker + 1) % len(chaos_cluster.ids)
     name = unique("unclean")
     _create(chaos_cluster, name, {0: [broker, other]}, min_insync_replicas=1)
-    wait_until(lambda: chaos_cluster.isr(name) == {broker, other}, HEAL_S, f"both replicas of {name} in sync")
+    wait_until(lambda: chaos_cluster.isr(name) == {broker, other}, HEAL_S, f"both replicas of {name} are in sync")
     chaos_cluster.broker(other).kill()
     _produce(chaos_cluster, name, "before")
     chaos_cluster.broker(broker).kill()
@@ -98,7 +98,7 @@ def elected_uncleanly(chaos_cluster: ChaosCluster, broker: int, seconds: float) 
     _produce(chaos_cluster, name, "behind")
     yield
     chaos_cluster.broker(broker).start()
-    wait_until(lambda: chaos_cluster.isr(name) == {broker, other}, HEAL_S, f"both replicas of {name} in sync")
+    wait_until(lambda: chaos_cluster.isr(name) == {broker, other}, HEAL_S, f"both replicas of {name} are in sync")
     _produce(chaos_cluster, name, "after")
     _compare(chaos_cluster, name, [broker, other])
     _delete(chaos_cluster, name)
@@ -183,7 +183,7 @@ def _new_life(chaos_cluster: ChaosCluster, name: str, former: Any) -> Any:
         found = chaos_cluster.topic_id(name)
         if found not in (None, former):
             return found
-    raise AssertionError(f"{name} is not made again")
+    raise AssertionError(f"{name} was not recreated within {HEAL_S} s")
 
 
 # -- records
@@ -198,11 +198,11 @@ def _produce(chaos_cluster: ChaosCluster, name: str, life: str, partition: int =
         left[:] = _send(chaos_cluster, name, partition, left)
         return not left
 
-    wait_until(all_sent, HEAL_S, f"{name} to have partition {partition} for producers")
+    wait_until(all_sent, HEAL_S, f"producers can write to partition {partition} of {name}")
     found = _read(chaos_cluster, name, partition, sent[-1])
-    assert found[-_RECORDS:] == sent, f"lost: {name}: {len(sent)} records of '{life}', found {found[-_RECORDS:]}"
+    assert found[-_RECORDS:] == sent, f"lost: {name}: sent {len(sent)} records of '{life}', read {found[-_RECORDS:]}"
     strangers = [value for value in found if not _may_be(value, name, life)]
-    assert not strangers, f"stranger: {name} has {strangers[:3]} in '{life}'"
+    assert not strangers, f"stranger: {name} has {strangers[:3]}, which are not of '{life}'"
 
 
 def _send(chaos_cluster: ChaosCluster, name: str, partition: int, values: list[bytes]) -> list[bytes]:
@@ -219,7 +219,9 @@ def _send(chaos_cluster: ChaosCluster, name: str, partition: int, values: list[b
         producer.produce(name, value, partition=partition, on_delivery=with_fault)
     undecided = producer.flush(220)
     gone = [error for error, _ in failed if error.code() != KafkaError._UNKNOWN_PARTITION]
-    assert not undecided and not gone, f"{name}: {undecided} of {len(values)} records not decided, {gone[:1]}"
+    assert not undecided and not gone, (
+        f"{name}: {undecided} of {len(values)} records have no delivery report; errors: {gone[:1]}"
+    )
     return [value for _, value in failed]
 
 

@@ -58,7 +58,8 @@ class Administrator:
             if codes and good.issuperset(codes):
                 return
             time.sleep(_PAUSE_S)
-        raise AssertionError(f"administrator: answered {codes} for {PATIENCE_S} s")
+        why = f"the last error codes are {codes}" if codes else "the last attempt got no answer"
+        raise AssertionError(f"administrator: the controller accepted no request within {PATIENCE_S} s; {why}")
 
     def _once(self, request: Callable[[Wire], list[int]]) -> list[int]:
         """The error codes of one attempt; [] without an answer."""

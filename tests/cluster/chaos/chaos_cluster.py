@@ -148,7 +148,7 @@ class ChaosCluster:
             found = [self._leader(number, topic, partition) for number in self.ids if self.broker(number).process]
             return [one for one in found if one >= 0 and self.broker(one).process is not None]
 
-        return wait_until(led, HEAL_S, f"a leader of {topic}-{partition}")[0]
+        return wait_until(led, HEAL_S, f"{topic}-{partition} has a leader")[0]
 
     def _leader(self, asked: int, topic: str, partition: int) -> int:
         answer = self.metadata(asked, topic)
@@ -163,7 +163,7 @@ class ChaosCluster:
             found = [answer.controller_id for answer in answers if answer is not None]
             return [one for one in found if one >= 0 and self.broker(one).process is not None]
 
-        return wait_until(known, HEAL_S, "a controller")[0]
+        return wait_until(known, HEAL_S, "the cluster has a controller")[0]
 
     def known_controller(self) -> int | None:
         """The elected controller that some running broker names at once, or None."""
@@ -181,7 +181,7 @@ class ChaosCluster:
                 return [(topic.name, row.partition_index) for topic in topics for row in topic.partitions]
             return []
 
-        return sorted(wait_until(known, HEAL_S, "a broker that knows the topics"))
+        return sorted(wait_until(known, HEAL_S, "a broker lists the topics"))
 
     def isr(self, topic: str) -> set[int]:
         """The in-sync replicas of partition 0 that all running brokers name; empty while they differ."""
@@ -220,7 +220,7 @@ class ChaosCluster:
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         topic = NewTopic(name, partitions, len(self.ids), config=settings)
         made = lambda: _done(admin.create_topics([topic])[name], "TOPIC_ALREADY_EXISTS")  # noqa: E731
-        wait_until(made, HEAL_S, f"{name} is made")
+        wait_until(made, HEAL_S, f"{name} is created")
         self.healed(name, partitions)
         return name
 
@@ -245,7 +245,7 @@ class ChaosCluster:
         self.deleted.clear()
 
     def _await_gone(self, name: str) -> None:
-        wait_until(lambda: not self._left_of(name), HEAL_S, f"the directories of {name} to go")
+        wait_until(lambda: not self._left_of(name), HEAL_S, f"no broker has a directory of {name}")
 
     def _left_of(self, name: str) -> list[Path]:
         """The topic's directories, except strays: replicas that were moved away while their broker was down."""
@@ -254,7 +254,9 @@ class ChaosCluster:
 
     def healed(self, topic: str, partitions: int, seconds: float = HEAL_S) -> None:
         """Wait until every broker runs and reports all replicas in sync, and all report the same leaders."""
-        wait_until(lambda: self._whole(topic, partitions), seconds, f"all replicas of {topic} in sync everywhere")
+        wait_until(
+            lambda: self._whole(topic, partitions), seconds, f"all brokers report all replicas of {topic} in sync"
+        )
 
     def _whole(self, topic: str, partitions: int) -> bool:
         said = [self._standing(number, topic) for number in self.ids]
@@ -271,7 +273,7 @@ class ChaosCluster:
     # -- judging
 
     def check(self) -> list[str]:
-        """Stop all brokers cleanly, have `odradek check` look at every data directory, and start again."""
+        """Stop all brokers cleanly, run `odradek check` on every data directory, and start them again."""
         self.stop_all()
         found = []
         for number in self.ids:
@@ -295,7 +297,7 @@ class ChaosCluster:
             broker.launch()
         for broker in stopped:
             broker.await_ready()
-        wait_until(self._informed, HEAL_S, "every broker to know of all")
+        wait_until(self._informed, HEAL_S, "every broker lists all brokers")
 
     def _informed(self) -> bool:
         """Whether all brokers have metadata; without it, their clients get no brokers."""

@@ -56,6 +56,6 @@ def differences(name: str, directories: Sequence[Path], until: int) -> list[str]
 
 def _shown(one: Stored | None) -> str:
     if one is None:
-        return "nothing"
+        return "no batch"
     epoch = int.from_bytes(one.data[12:16], "big", signed=True)
     return f"{one.base}..{one.last} epoch {epoch}, {len(one.data)} bytes, hash {hash(one.data) & 0xFFFF:x}"

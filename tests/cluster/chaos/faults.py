@@ -105,7 +105,7 @@ def role_killed(role: str) -> Fault:
     @contextmanager
     def fault(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
         one = chaos_cluster.broker(broker)
-        wait_until(lambda: one.pids(role), _SIGNS_S, f"a {role} to kill")
+        wait_until(lambda: one.pids(role), _SIGNS_S, f"broker {broker} has a {role}")
         dead = one.kill_role(role)
         yield
         one.await_respawn(role, dead, 60)
@@ -119,7 +119,7 @@ def role_suspended(role: str) -> Fault:
     @contextmanager
     def fault(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
         one = chaos_cluster.broker(broker)
-        wait_until(lambda: one.pids(role), _SIGNS_S, f"a {role} to stop")
+        wait_until(lambda: one.pids(role), _SIGNS_S, f"broker {broker} has a {role}")
         with _suspended(chaos_cluster, broker, role):
             yield
 
@@ -271,7 +271,7 @@ def disk_full(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Itera
 @contextmanager
 def disk_lost(chaos_cluster: ChaosCluster, broker: int, seconds: float) -> Iterator[None]:
     """The broker is killed and gets an empty disk, while each of its partitions has another in-sync replica."""
-    wait_until(lambda: chaos_cluster.dispensable(broker), 120, f"broker {broker} to be dispensable")
+    wait_until(lambda: chaos_cluster.dispensable(broker), 120, f"no partition needs broker {broker}")
     chaos_cluster.broker(broker).kill()
     for path in chaos_cluster.data(broker).iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -325,28 +325,28 @@ FAULTS: dict[str, Fault] = {
     **{f"kill of the {role}": role_killed(role) for role in ROLES},
     **{f"SIGSTOP of the {role}": role_suspended(role) for role in ROLES},
     "kill of the fork server": fork_server_killed,
-    "ZooKeeper killed": zookeeper_killed,
-    "ZooKeeper silent": zookeeper_silent,
+    "SIGKILL of ZooKeeper": zookeeper_killed,
+    "SIGSTOP of ZooKeeper": zookeeper_silent,
     "session closed": session_closed,
     "session expired": session_expired,
     "isolated": isolated,
-    "apart from brokers": apart,
-    "apart from ZooKeeper": outside,
+    "cut off from brokers": apart,
+    "cut off from ZooKeeper and clients": outside,
     "one link cut": unlinked,
-    "deaf": deaf,
-    "mute to brokers": mute,
-    "packets lost": lossy,
-    "narrow link": narrow,
+    "incoming packets lost": deaf,
+    "packets to brokers lost": mute,
+    "every tenth packet lost": lossy,
+    "low bandwidth": narrow,
     "disk full": disk_full,
     "disk lost": disk_lost,
     "disk failing": disk_failing,
     "fsync takes a second": disk_slow,
     "clock an hour ahead": clock_off,
-    "moved off": moved_off,
-    "moved off while down": moved_off_while_down,
-    "preferred elected": preferred_elected,
-    "elected uncleanly": elected_uncleanly,
-    "topic made again": made_again,
+    "replicas moved off": moved_off,
+    "replicas moved off while down": moved_off_while_down,
+    "preferred leader elected": preferred_elected,
+    "unclean election": elected_uncleanly,
+    "topic recreated": made_again,
     "partitions added": grown,
     "min.insync.replicas 1": min_insync_replicas(1),
     "min.insync.replicas 3": min_insync_replicas(3),

@@ -85,7 +85,9 @@ class Producer:
         self._stop.set()
         self._thread.join(30)
         if not self._flushed(seconds):
-            self.problems.append(f"producer {self.history.producer}: not all records are decided")
+            self.problems.append(
+                f"producer {self.history.producer}: some records have no delivery report after {seconds:g} s"
+            )
 
     def abandon(self) -> None:
         """Stop without waiting for records in flight."""
@@ -108,6 +110,9 @@ class Producer:
             name = self.history.producer
             self._send(partition, number, b"%d %d" % (name, number) + _PADDING, key_of(name, number))
             self._rest()
+
+    def _given_up(self, partition: int, number: int, error: object) -> str:
+        return f"producer {self.history.producer} gave up record {number} of partition {partition}: {error}"
 
     def _acked(self, partition: int, number: int, offset: int) -> None:
         self.history.acked[partition][number] = offset if offset >= 0 else UNKNOWN
@@ -161,12 +166,12 @@ class ByLibrdkafka(Producer):
         if error is None:
             self._acked(partition, number, message.offset())
         else:
-            self.problems.append(f"producer {self.history.producer} gave {partition}/{number} up: {error}")
+            self.problems.append(self._given_up(partition, number, error))
 
     def _told(self, error: Any) -> None:
         self.errors[error.name()] += 1
         if error.fatal():
-            self.problems.append(f"producer {self.history.producer}: fatal: {error}")
+            self.problems.append(f"producer {self.history.producer}: fatal error: {error}")
 
 
 class ByPython(Producer):
@@ -196,7 +201,7 @@ class ByPython(Producer):
     def _refused(self, partition: int, number: int, error: Exception) -> None:
         self.errors[type(error).__name__] += 1
         if self.mode.idempotent:
-            self.problems.append(f"producer {self.history.producer} gave {partition}/{number} up: {error!r}")
+            self.problems.append(self._given_up(partition, number, repr(error)))
         elif type(error).__name__ in _NOT_TAKEN:
             self.history.refused.setdefault(partition, set()).add(number)
 

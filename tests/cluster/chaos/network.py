@@ -72,7 +72,7 @@ class Network:
             self._wire()
         except (AssertionError, OSError) as error:
             self.close()
-            skip(f"no network namespaces here: {self._hub.said}, {error}")
+            skip(f"this machine allows no network namespaces: {self._hub.said}, {error}")
 
     def _wire(self) -> None:
         self._hub.run("ip", "link", "add", "bridge", "type", "bridge")

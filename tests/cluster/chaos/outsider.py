@@ -45,7 +45,9 @@ class Outsider:
         self._stop.set()
         self._thread.join(60)
         if not self.refusals:
-            self.problems.append("outsider: no broker has refused it, so that nothing is shown")
+            self.problems.append(
+                "outsider: no broker received a request, so the run does not show that brokers refuse it"
+            )
 
     def _run(self) -> None:
         attempts = (self._without_rights, self._without_a_name, self._with_a_wrong_password)
@@ -74,7 +76,7 @@ class Outsider:
         except AuthenticationError:
             self.refusals += 1
         else:
-            self.problems.append(f"outsider: broker {number} took a wrong password")
+            self.problems.append(f"outsider: broker {number} accepted a wrong password")
 
     def _attempt(self, number: int, wire: Wire) -> None:
         partition = self._rng.randrange(self._partitions)
@@ -88,4 +90,7 @@ class Outsider:
             if code in _REFUSED:
                 self.refusals += 1
             else:
-                self.problems.append(f"outsider: broker {number} answered {name} with {code}, {time.strftime('%X')}")
+                self.problems.append(
+                    f"outsider: {time.strftime('%X')} broker {number} answered {name} with error code {code}, "
+                    f"not {TOPIC_AUTHORIZATION_FAILED}"
+                )

@@ -11,26 +11,27 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .faults import FAULTS, ROLES
-from .trial import ANY, CONTROLLER, LEADER
+from .trial import ANY, CONTROLLER, FIVE_TIMES, LEADER
 
 STEPS = 4
 # Seconds of each fault: long enough for its effect (sessions last 6 s), or as long as it takes in any case.
 SECONDS = {
-    "SIGTERM": (0.2, 3), "SIGKILL": (0, 8), "SIGKILL of all": (0, 2), "SIGSTOP": (0.5, 12),
-    "ZooKeeper killed": (1, 20), "ZooKeeper silent": (1, 20), "session closed": (0.5, 3), "session expired": (0, 2),
-    "isolated": (1, 15), "apart from brokers": (1, 15), "apart from ZooKeeper": (1, 15), "one link cut": (1, 15),
-    "packets lost": (2, 10), "narrow link": (2, 10), "disk full": (1, 6), "disk lost": (0, 5), "disk failing": (0.5, 6),
-    "fsync takes a second": (2, 8), "clock an hour ahead": (1, 6), "SIGKILL of two": (0, 4),
-    **{f"SIGSTOP of the {role}": (0.3, 9) for role in ROLES}, "deaf": (1, 15), "mute to brokers": (1, 15),
-    "moved off": (0.5, 6), "moved off while down": (0, 4), "preferred elected": (0.5, 4),
-    "elected uncleanly": (0, 2), "min.insync.replicas 1": (1, 6), "min.insync.replicas 3": (1, 6),
+    "SIGTERM": (0.2, 3), "SIGKILL": (0, 8), "SIGKILL of all": (0, 2), "SIGKILL of two": (0, 4), "SIGSTOP": (0.5, 12),
+    **{f"SIGSTOP of the {role}": (0.3, 9) for role in ROLES}, "SIGKILL of ZooKeeper": (1, 20),
+    "SIGSTOP of ZooKeeper": (1, 20), "session closed": (0.5, 3), "session expired": (0, 2), "isolated": (1, 15),
+    "cut off from brokers": (1, 15), "cut off from ZooKeeper and clients": (1, 15), "one link cut": (1, 15),
+    "incoming packets lost": (1, 15), "packets to brokers lost": (1, 15), "every tenth packet lost": (2, 10),
+    "low bandwidth": (2, 10), "disk full": (1, 6), "disk lost": (0, 5), "disk failing": (0.5, 6),
+    "fsync takes a second": (2, 8), "clock an hour ahead": (1, 6), "replicas moved off": (0.5, 6),
+    "replicas moved off while down": (0, 4), "preferred leader elected": (0.5, 4), "unclean election": (0, 2),
+    "min.insync.replicas 1": (1, 6), "min.insync.replicas 3": (1, 6),
 }  # fmt: skip
 _BRIEF = (0.1, 2)
 _BOUNCED = ("SIGTERM", "SIGKILL")
 # Faults that use the same resource are not combined.
 _ALONE = {
-    "ZooKeeper killed", "ZooKeeper silent", "session expired", "SIGKILL of two", "SIGKILL of all", "disk lost",
-    "moved off while down", "elected uncleanly",
+    "SIGKILL of ZooKeeper", "SIGSTOP of ZooKeeper", "session expired", "SIGKILL of two", "SIGKILL of all", "disk lost",
+    "replicas moved off while down", "unclean election",
 }  # fmt: skip
 
 
@@ -45,8 +46,8 @@ class Step(NamedTuple):
     second_whose: str = ""
 
     def __str__(self) -> str:
-        more = f" + {self.second} of {self.second_whose}" if self.second else ""
-        return f"{'five of ' if self.bounce else ''}{self.kind} of {self.whose}{more}, {self.seconds:.1f} s"
+        more = f" + {self.second} ({self.second_whose})" if self.second else ""
+        return f"{self.kind}{FIVE_TIMES if self.bounce else ''} ({self.whose}){more}, {self.seconds:.1f} s"
 
 
 class Round(NamedTuple):

@@ -1,4 +1,4 @@
-"""Real consumers: a group that commits, one that tails the log from its start, and one that reads it all."""
+"""Real consumers: members of a group that commit, one that follows the log from its start, one that reads it all."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .security import Clients
 _COMMIT_S = 0.4
 _PROMPT_S = 1.0
 _PATIENCE_S = 5.0
+_STOP_S = 150
 # Errors of a client whose broker is away, or no longer the right one.
 _PASSING = {
     "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_PARTITION_EOF", "_WAIT_COORD",
@@ -73,8 +74,8 @@ class Commits:
                 self.came_late += 1
             else:
                 before = least[one.partition]
-                told = f"partition {one.partition}: {before} was committed, {one.offset} is fetched"
-                self.faults.append(f"commit went back: {told}, {time.strftime('%X')}")
+                said = f"partition {one.partition}: offset {before} was committed, a later fetch returned {one.offset}"
+                self.faults.append(f"commit went back: {time.strftime('%X')} {said}")
 
 
 class _Reader:
@@ -95,9 +96,9 @@ class _Reader:
     def stop(self) -> None:
         """Leave the group, and close the consumer."""
         self._stop.set()
-        self._thread.join(150)
+        self._thread.join(_STOP_S)
         if self._thread.is_alive():
-            self.problems.append(f"{type(self).__name__} did not come to its end")
+            self.problems.append(f"{type(self).__name__} did not stop within {_STOP_S} s")
 
     def _guarded(self) -> None:
         try:
@@ -192,7 +193,9 @@ def read_all(clients: Clients, topic: str, partitions: int, seconds: float = 120
         ends = {one.partition: _end(consumer, one, deadline) for one in places}
         consumer.assign([one for one in places if ends[one.partition]])
         while any((rows[-1].offset + 1 if rows else 0) < ends[partition] for partition, rows in log.items()):
-            assert time.monotonic() < deadline, f"{topic} cannot be read: {ends} {_last(log)}"
+            assert time.monotonic() < deadline, (
+                f"{topic}: read offsets {_last(log)} within {seconds:g} s, the high watermarks are {ends}"
+            )
             message = consumer.poll(0.5)
             if message is not None and message.error() is None:
                 log[message.partition()].append(found(message))

@@ -11,20 +11,23 @@ from odradek.loadtest.harness import store
 
 _HEAD = """# Chaos
 
-Written by `make chaos`: a row for each run, added when it ends. Three brokers on network namespaces of their own, each
-with a file system of its own, and a ZooKeeper; a topic of three partitions, factor 3, `min.insync.replicas` 2, under
-six producers (acks=all idempotent, acks=all and acks=1 without retries; plain and lz4), a group of two that commits and
-a reader that follows. Administrators reassign, elect, add partitions, delete topics and make them again, and change
-`min.insync.replicas` meanwhile. Faults are drawn from the seed (`make chaos SEED=… MINUTES=…` repeats the sequence);
-after each four all is read, every promise is checked, and all replicas are compared byte by byte; now and then all
-brokers are stopped and every data directory is checked. What acks=1 loses in a failover is allowed, and counted.
-Behind a seed: what secures the connections between brokers (`ARGS='--between SASL_SSL/SCRAM-SHA-512'`); clients then
-come over SASL_SSL with exactly the ACLs that they need, and an outsider without any tries to write and read as well.
+`make chaos` adds a row to this file at the end of each run. A run has a ZooKeeper and three brokers, each broker in its
+own network namespace and with its own file system. The load is a topic with three partitions, replication factor 3 and
+`min.insync.replicas` 2; six producers write (acks=all idempotent, acks=all and acks=1 without retries, each of them
+uncompressed and with lz4), two members of a group read and commit, and a consumer without a group reads, too.
+Administrators reassign replicas, elect leaders, add partitions, delete and recreate topics, and change
+`min.insync.replicas` meanwhile. The seed determines the faults: `make chaos SEED=… MINUTES=…` repeats the sequence.
+A round has four steps. After each round the run reads all records, checks every guarantee, and compares all replicas
+byte by byte; after every fourth round it also stops all brokers and runs `odradek check` on their data directories. A
+failover may lose records of acks=1; the run counts them. The security between brokers follows the seed
+(`ARGS='--between SASL_SSL/SCRAM-SHA-512'`): clients then connect over SASL_SSL with exactly the ACLs that they need,
+and brokers must refuse all requests of another client, which has none.
 
 """
 _COLUMNS = (
-    "date", "commit", "seed", "rounds", "minutes", "records acked (all / 1)", "lost (all / 1)", "commits",
-    "faults found", "done, and the longest time without an acknowledgement in s",
+    "date", "commit", "seed", "rounds", "minutes", "records acknowledged (acks=all / acks=1)",
+    "records lost (acks=all / acks=1)", "commits", "errors found",
+    "faults injected: count, name, longest time without an acknowledgement (s)",
 )  # fmt: skip
 
 
@@ -65,7 +68,7 @@ class Summary:
         return f"{self.seed}, {self.between}" if self.between else str(self.seed)
 
     def _commits(self) -> str:
-        return f"{self.commits:,}" + (f" ({self.came_late} came late)" if self.came_late else "")
+        return f"{self.commits:,}" + (f" ({self.came_late} late)" if self.came_late else "")
 
 
 def _faults(faults: list[str]) -> str:

@@ -119,7 +119,9 @@ class Security:
         with self.wire(brokers[0]) as wire:
             answer = wire.call(create[3](creations=rows))
         assert [result.error_code for result in answer.results] == [0] * len(rows)
-        wait_until(lambda: all(self._described(one) == len(rows) for one in brokers), SECONDS, "the ACLs everywhere")
+        wait_until(
+            lambda: all(self._described(one) == len(rows) for one in brokers), SECONDS, "every broker has the ACLs"
+        )
 
     def _described(self, broker: Broker) -> int:
         request = message_class("DescribeAclsRequest")[3](

@@ -12,6 +12,7 @@ from .world import World, wait
 
 LEADER, CONTROLLER, ANY = "leader", "controller", "any"
 BOUNCES = 5
+FIVE_TIMES = " five times"  # the end of the name of a fault that is repeated so
 # Faults that leave a working majority and are noticed at once: the load must make progress before they are healed.
 SURVIVED = {"SIGTERM", "SIGKILL", "kill of the janitor", "one link cut"}
 
@@ -53,7 +54,7 @@ def bounce(world: World, name: str, whose: Callable[[], int], seconds: float) ->
         with FAULTS[name](world.chaos_cluster, broker, seconds):
             wait(seconds)
     world.await_more()
-    return Blow(f"five of {name}", broker, world.longest_gap())
+    return Blow(f"{name}{FIVE_TIMES}", broker, world.longest_gap())
 
 
 def strike_both(world: World, first: tuple[str, int], second: tuple[str, int], seconds: float) -> Blow:

@@ -35,6 +35,14 @@ class Verdict:
     commits: int = 0
     came_late: int = 0
 
+    def counts(self) -> str:
+        """Acknowledged and lost records, in words."""
+        return f"acknowledged {_by_acks(self.acked)}; lost {_by_acks(self.lost)}"
+
+
+def _by_acks(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} with acks={acks}" for acks, count in counts.items())
+
 
 class World:
     """The load; `verify` ends it and judges."""
@@ -91,9 +99,9 @@ class World:
         def came() -> bool:
             return all(one.history.count >= goal for one, goal in zip(self.producers, goals, strict=True))
 
-        wait_until(came, seconds, "all producers to make progress", fail=False)
+        wait_until(came, seconds, "all producers make progress", fail=False)
         behind = [one for one, goal in zip(self.producers, goals, strict=True) if one.history.count < goal]
-        assert not behind, f"no progress in {seconds} s: {[(str(one.mode), one.errors) for one in behind]}"
+        assert not behind, f"no progress within {seconds} s: {[(str(one.mode), one.errors) for one in behind]}"
 
     def begin_gaps(self) -> None:
         """Start to measure the longest time without an acknowledgement."""
@@ -134,7 +142,7 @@ class World:
         wait_until(lambda: not any(self._unseen(log)), 180, fail=False)
         missing = self._unseen(log)
         return [
-            f"skipped: the group has not seen {len(rows)} records of partition {partition}, the first {min(rows)}"
+            f"skipped: the group did not read {len(rows)} records of partition {partition}; the first is {min(rows)}"
             for partition, rows in enumerate(missing)
             if rows
         ]
