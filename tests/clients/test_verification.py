@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..faults.failpoints.arming import Arming
+from ..harness.process import wait_until
 from ..harness.wire import Wire
 from .admin import create_topic, unique
 from .raw.batches import batch
 from .raw.calls import list_offsets, produce, produce_request, producer_id, supports
-from .transactions import TRANSACTIONAL, Raw, await_stable, read, stable_end
+from .transactions import TRANSACTIONAL, WAIT, Raw, await_stable, read, stable_end
 
 pytestmark = pytest.mark.live
 
@@ -192,26 +194,39 @@ def test_no_order_of_end_and_late_batches_leaves_a_transaction_open(broker: Any,
     assert end >= stored
 
 
-def test_batches_are_stored_though_the_coordinator_dies_during_verification(fresh_broker: Callable[..., Any]) -> None:
-    """The batch is stored, or refused with a retriable error; a retry is stored."""
-    broker = fresh_broker()
+def test_batch_is_refused_for_a_retry_when_the_coordinator_dies_during_verification(
+    fresh_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    """It dies before it answers the worker. The refusal is retriable, and a retry is stored."""
+    broker, arming = fresh_broker(start=False), Arming(tmp_path / "failpoints")
+    broker.env |= arming.environment()
+    broker.start()
     topic = create_topic(broker)
-    for number in range(4):
-        with broker.wire() as wire:
-            raw = Raw(wire)
-            raw.add(topic)
-            killer = threading.Thread(target=broker.kill_role, args=("coordinator",))
-            killer.start()
-            code = raw.write(topic, b"%d" % number).error_code
-            killer.join()
-            assert code in (0, NOT_ENOUGH_REPLICAS)
-            while code == NOT_ENOUGH_REPLICAS:
-                raw.sequence = 0
-                code = raw.write(topic, b"%d" % number).error_code
-            assert code == 0
-            assert raw.end() == 0
+    with broker.wire() as wire:
+        raw = Raw(wire)
+        raw.add(topic)
+        victim = broker.pids("coordinator")
+        arming.arm("verification.before-answer")
+        assert raw.write(topic, b"x").error_code == NOT_ENOUGH_REPLICAS
+        assert [arming.fired("verification.before-answer")] == victim
+        assert end_of(wire, topic) == (0, 0)
+        assert _resent(raw, topic, b"x") == 0
+        assert raw.end() == 0
     await_stable(broker, topic)
-    assert read(broker, topic, "read_committed") == [b"%d" % number for number in range(4)]
+    assert read(broker, topic, "read_committed") == [b"x"]
+
+
+def _resent(raw: Raw, topic: str, value: bytes) -> int:
+    """The error of the first batch of a producer once it is not NOT_ENOUGH_REPLICAS."""
+    codes: list[int] = []
+
+    def decided() -> bool:
+        raw.sequence = 0
+        codes.append(raw.write(topic, value).error_code)
+        return codes[-1] != NOT_ENOUGH_REPLICAS
+
+    wait_until(decided, WAIT, "the coordinator verifies again")
+    return codes[-1]
 
 
 def test_verification_can_be_disabled(fresh_broker: Callable[..., Any]) -> None:

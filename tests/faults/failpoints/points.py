@@ -92,6 +92,8 @@ POINTS: tuple[Point, ...] = (
     Point("marker.before-publish", COORDINATOR, "publish", inside="storage.log.control_batch:write_marker"),
     Point("marker.after-publish", COORDINATOR, "publish", "after", inside="storage.log.control_batch:write_marker"),
     Point("marker.doorbell-owed", COORDINATOR, "unlock", "after", inside="storage.log.control_batch:write_marker"),
+    # The answer to a worker that asks whether a transaction has a partition.
+    Point("verification.before-answer", COORDINATOR, "send", inside="broker.coordinator.coordinator:_verify"),
     # Metadata: the tree, directories, slots, the snapshot.
     Point("metadata.before-commit", CONTROLLER, "commit"),
     Point("metadata.after-commit", CONTROLLER, "commit", "after"),
