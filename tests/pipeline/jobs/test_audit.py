@@ -27,8 +27,10 @@ from odradek.pipeline.jobs.audit.produced import add_up, messages
 from odradek.pipeline.jobs.audit.report import table
 from odradek.pipeline.jobs.audit.verdict import Row
 
-from ...clients.admin import create_topic
+from ...clients.admin import create_topic, unique
+from ...clients.transactions import await_stable
 from ...harness.process import wait_until
+from ..topics import transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -230,8 +232,14 @@ def test_records_not_archived_yet_are_no_loss(full: World, audit: Callable[..., 
 
 
 @pytest.mark.live
-def test_consumer_settings_are_accepted(full: World, audit: Callable[..., Result]) -> None:
-    """Consumer settings such as isolation.level=read_uncommitted have no effect on the audit."""
+def test_aborted_records_do_not_count_whatever_the_isolation_level(
+    full: World, broker: Any, audit: Callable[..., Result]
+) -> None:
+    """The audit accepts consumer settings; isolation.level=read_uncommitted has no effect."""
+    with transaction(broker, unique("id"), "abort") as producer:
+        for number in range(10):
+            producer.produce(full.name, b"aborted", partition=number % 2, timestamp=OLD)
+    await_stable(broker, full.name)
     words = ["--property", "isolation.level=read_uncommitted", "--property", "fetch.max.bytes=1000000"]
     result = audit(*full.tiers, *words)
     assert (result.exit_code, told(result)) == (0, [])

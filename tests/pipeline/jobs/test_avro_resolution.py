@@ -12,6 +12,7 @@ import pytest
 from odradek.pipeline.jobs.archive.formats.avro import Codec
 from odradek.pipeline.jobs.archive.formats.avro_resolution import Resolution, resolution
 
+MISMATCH = fastavro.read.SchemaResolutionError
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 STATE = {"type": "enum", "name": "State", "symbols": ["NEW", "LOST"]}
@@ -109,18 +110,26 @@ def test_records_in_a_union_are_matched_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("writer", "reader", "value"),
+    ("writer", "reader", "value", "error", "why"),
     [
-        (record({"a": "int"}), record({"a": "int", "b": "int"}), {"a": 7}),
-        (record({"a": "string"}), record({"a": "int"}), {"a": "7"}),
-        (record({"a": "int"}), record({"a": "int"}, "shop.Other"), {"a": 7}),
-        (record({"a": STATE}), record({"a": STATE | {"symbols": ["NEW"]}}), {"a": "LOST"}),
-        (record({"a": decimal(2)}), record({"a": decimal(3)}), {"a": b"\x7b"}),
+        (record({"a": "int"}), record({"a": "int", "b": "int"}), {"a": 7}, MISMATCH, "No default value for field b"),
+        (record({"a": "string"}), record({"a": "int"}), {"a": "7"}, MISMATCH, "string is not int"),
+        (record({"a": "int"}), record({"a": "int"}, "shop.Other"), {"a": 7}, MISMATCH, "shop.Order.* is not .*Other"),
+        (record({"a": STATE}), record({"a": STATE | {"symbols": ["NEW"]}}), {"a": "LOST"}, MISMATCH, "LOST not found"),
+        (
+            record({"a": decimal(2)}),
+            record({"a": decimal(3)}),
+            {"a": b"\x7b"},
+            ValueError,
+            "differ in precision",
+        ),
     ],
 )
-def test_unresolvable_value_is_an_error(writer: Any, reader: Any, value: Any) -> None:
-    with pytest.raises(Exception, match=r".+"):
-        Resolution(json.dumps(writer), json.dumps(reader))(avro(writer, value))
+def test_unresolvable_value_is_an_error(writer: Any, reader: Any, value: Any, error: type[Exception], why: str) -> None:
+    """The value itself is valid Avro of its writer."""
+    make, data = Resolution(json.dumps(writer), json.dumps(reader)), avro(writer, value)
+    with pytest.raises(error, match=why):
+        make(data)
 
 
 def test_field_missing_in_the_readers_schema_is_skipped() -> None:

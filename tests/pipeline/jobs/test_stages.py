@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from odradek.pipeline.jobs.stages.running.streams import Streams
 from odradek.pipeline.wire.brokers import Brokers
 
 from ...clients.admin import create_topic, unique
+from ...clients.transactions import await_stable, stable_end
 from ..topics import WAIT, transaction
 from ..written import committed
 from . import orders
@@ -127,15 +127,35 @@ def test_missing_topics_are_created(broker: Any) -> None:
         assert {there: 2, new: 3}.items() <= brokers.topics().items()
 
 
+def settled(broker: Any, monkeypatch: pytest.MonkeyPatch, end_after: int) -> tuple[str, list[float]]:
+    """Settle a topic with an open transaction, which ends during the sleep number `end_after`.
+
+    Returns the topic and all sleeps. The clock is played: only sleeps move it.
+    """
+    topic, sleeps = create_topic(broker), list[float]()
+    with transaction(broker, unique("id"), "leave") as producer:
+        producer.produce(topic, b"x")
+
+    def sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+        if len(sleeps) == end_after:
+            producer.commit_transaction(WAIT)
+            await_stable(broker, topic)
+
+    monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: sum(sleeps), sleep=sleep))
+    cluster.settle({"bootstrap.servers": broker.bootstrap}, [topic])
+    return topic, sleeps
+
+
 def test_open_transactions_are_awaited(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For as long as a producer may take to end its transaction."""
-    topic, kafka, passed = create_topic(broker), {"bootstrap.servers": broker.bootstrap}, list[float]()
-    clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=lambda s: passed.append(s) or time.sleep(s))
-    monkeypatch.setattr(cluster, "time", clock)
-    for end, seconds in (("commit", WAIT), ("leave", 1)):
-        monkeypatch.setattr(cluster, "_SECONDS", seconds)
-        with transaction(broker, unique("id"), end) as producer:
-            producer.produce(topic, b"x")
-        passed.clear()
-        cluster.settle(kafka, [topic])
-        assert (sum(passed) >= seconds) == (end == "leave")
+    """The wait ends with the transaction."""
+    topic, sleeps = settled(broker, monkeypatch, end_after=3)
+    assert len(sleeps) == 3
+    assert stable_end(broker, topic) == 2, "the record and its marker"
+
+
+def test_wait_for_a_transaction_that_stays_open_is_limited(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_SECONDS", 1)
+    topic, sleeps = settled(broker, monkeypatch, end_after=0)
+    assert sum(sleeps) == pytest.approx(1, abs=0.1)
+    assert stable_end(broker, topic) == 0
