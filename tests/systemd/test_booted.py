@@ -147,10 +147,17 @@ def test_connection_starts_the_acceptor(machine: Machine) -> None:
 
 
 def test_stopped_worker_is_replaced(machine: Machine) -> None:
-    """The supervisor detects a SIGSTOP before the watchdog does."""
-    pid = machine.main_pid("odradek-worker@0")
+    """The supervisor kills it before the watchdog does; no other process restarts."""
+    before = machine.pids()
+    pid = before.pop("odradek-worker@0.service")
     machine.signal("odradek-worker@0", "STOP")
-    machine.await_another("odradek-worker@0.service", pid, 20)
+    machine.await_another("odradek-worker@0.service", pid)
+    after = machine.pids()
+    assert after.pop("odradek-worker@0.service") and after == before
+    said = lambda *unit: machine.run("journalctl", "--no-pager", *unit)  # noqa: E731
+    killed = f"killed worker-0 (pid {pid}): stopped by a signal (odradek.stopped.kill.ms)"
+    wait_until(lambda: killed in said("ODRADEK_PROCESS=supervisor"), 60, "the journal has the entry")
+    assert "Watchdog timeout" not in said("--unit=odradek-worker@0")
 
 
 def test_watchdog_replaces_a_hung_process(machine: Machine) -> None:
