@@ -52,16 +52,20 @@ def test_invalid_key_file_is_refused_at_the_start(tmp_path: Path, content: bytes
 
 
 class Server:
-    """Answers with `content`, or an error."""
+    """Answers with `content`, or an error, as soon as `released` is set."""
 
     def __init__(self) -> None:
         self.content: bytes | None = jwks(RSA)
         self.asked = 0
+        self.released = threading.Event()
+        self.released.set()
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.asked += 1
+                if not outer.released.wait(5):  # less than the client's timeout
+                    outer.content = None
                 self.send_response(200 if outer.content is not None else 503)
                 self.end_headers()
                 self.wfile.write(outer.content or b"")
@@ -90,7 +94,21 @@ def poll(fetcher: KeyFetcher, now_ms: int) -> None:
     fetcher.poll(now_ms)
 
 
-def test_keys_are_fetched_in_a_thread_and_refreshed(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_poll_does_not_wait_for_the_key_server(server: Server) -> None:
+    """The server answers only after two polls have returned."""
+    keys = Jwks(3600_000)
+    fetcher = KeyFetcher(keys, server.url)
+    server.released.clear()
+    fetcher.poll(NOW)
+    wait_until(lambda: server.asked, what="the request")
+    fetcher.poll(NOW)
+    assert (names(keys), server.content) == ([], jwks(RSA))
+    server.released.set()
+    poll(fetcher, NOW)
+    assert (names(keys), server.asked) == (["rsa"], 1)
+
+
+def test_fetched_keys_are_refreshed(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     keys = Jwks(3600_000, 100, 10_000)
     fetcher = KeyFetcher(keys, server.url)
     fetcher.read_file()
