@@ -123,16 +123,17 @@ def test_assignments_are_even_and_without_repetition(
 def test_too_many_replicas_are_refused() -> None:
     brokers = dict.fromkeys(range(MOST_REPLICAS + 1))
     many = cluster(brokers, {"t": [list(range(MOST_REPLICAS))], "u": [list(brokers)]})
-    given_ = [
-        lambda: assign(brokers, 1, len(brokers)),
-        lambda: plan_topic(TopicRequest("n", 1, len(brokers)), many, TopicDefaults()),
-        lambda: plan_topic(TopicRequest("n", -1, -1, {0: list(brokers)}), many, TopicDefaults()),
-        lambda: plan_partitions("u", 2, None, many),
-        lambda: plan_partitions("u", 2, [list(brokers)], many),
+    factor, assignment = errors.INVALID_REPLICATION_FACTOR, errors.INVALID_REPLICA_ASSIGNMENT
+    given_: list[tuple[int, Callable[[], object]]] = [
+        (factor, lambda: assign(brokers, 1, len(brokers))),
+        (factor, lambda: plan_topic(TopicRequest("n", 1, len(brokers)), many, TopicDefaults())),
+        (assignment, lambda: plan_topic(TopicRequest("n", -1, -1, {0: list(brokers)}), many, TopicDefaults())),
+        (factor, lambda: plan_partitions("u", 2, None, many)),
+        (assignment, lambda: plan_partitions("u", 2, [list(brokers)], many)),
     ]
-    for call in given_:
+    for number, (code, call) in enumerate(given_):
         error = refused(call)
-        assert error.code in (errors.INVALID_REPLICATION_FACTOR, errors.INVALID_REPLICA_ASSIGNMENT)
+        assert error.code == code, number
         assert f"the {MOST_REPLICAS}" in (error.message or "")
     assert len(plan_topic(TopicRequest("n", 1, MOST_REPLICAS), many, TopicDefaults()).replicas[0]) == MOST_REPLICAS
 

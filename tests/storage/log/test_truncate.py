@@ -259,22 +259,20 @@ def test_a_running_compaction_is_aborted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-@pytest.mark.parametrize("call", ["pwrite", "replace", "rename", "ftruncate", "fsync"])
-@pytest.mark.parametrize("offset", [17, 7])
+@pytest.mark.parametrize(
+    ("offset", "call"), [(17, "ftruncate"), (7, "pwrite"), (7, "replace"), (7, "rename"), (7, "fsync")]
+)
 def test_truncation_on_a_failing_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, offset: int
-) -> None:  # fmt: skip
+) -> None:
+    """In the active segment it only calls ftruncate; below that it builds the cut segment again."""
     with follower(tmp_path, **SMALL) as world:
         partition = world.partition()
         receive(partition, sent(0, 18))
         with monkeypatch.context() as patch:
             patch.setattr(os, call, broken(number))
-            try:
+            with pytest.raises(OSError):
                 cut(partition, offset)
-            except OSError:
-                pass
-            else:
-                return  # it did not need that call
         if number == errno.EIO:
             assert partition.state().state == slots.OFFLINE
             assert partition.owner.shared.failed_dirs() == [0]
