@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from odradek.cluster.tree.tree import Tree
 
 _SET = 0
+_UNKNOWN = -1  # the code of an error that has its own text
 _KINDS = {"topics": TOPIC, "brokers": BROKER}
 
 Errors = dict[int, str]
@@ -82,7 +83,7 @@ def _together(cluster: Cluster, changes: Sequence[Any]) -> Errors:
     try:
         codes = patiently(cluster, lambda: send(cluster, changes))
     except REFUSED as error:
-        codes = [(1, str(error)) for _ in changes]
+        codes = [(_UNKNOWN, str(error)) for _ in changes]
     if len(changes) > 1 and isinstance(changes[0], NewConfig) and codes[0][0]:
         return {one: why for change in changes for one, why in _together(cluster, [change]).items()}
     return {id(one): text or explain(code) for one, (code, text) in zip(changes, codes, strict=True) if code}

@@ -77,7 +77,8 @@ def _wanted(saved: Position, log: Log | None, recreated: Recreated, found: int |
     if recreated is Recreated.REFUSE:
         return "the topic is not the one of the backup: give --recreated-topics time, or exact for a copy of its logs"
     if found is None:
-        return "the backup has no time for it"
+        known = saved.at_end or saved.time is not None
+        return "no leader returns the offset of its time" if known else "the backup has no time for it"
     return log.end if found < 0 else _within(found, log)
 
 

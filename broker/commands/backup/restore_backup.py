@@ -55,10 +55,11 @@ class Restore:
                 yield kind, self._restored(kind)
 
     def _restored(self, kind: str) -> list[Item]:
-        if getattr(self._saved, kind) is None:
+        saved = getattr(self._saved, kind)
+        if saved is None:
             return [Item(kind, Outcome.FAILED, "they could not be read for this backup: see its `missing`")]
         try:
-            items = list(_PLANS[kind](self, getattr(self._saved, kind)))
+            items = list(_PLANS[kind](self, saved)) if saved else []  # the brokers may not have the API
         except REFUSED as error:
             return [Item(kind, Outcome.FAILED, str(error))]
         return items if self._options.dry_run else carry_out(self._cluster, self._tree, items)
@@ -96,8 +97,6 @@ class Restore:
         return now
 
     def _groups(self, saved: Mapping[str, Positions]) -> Iterator[Item]:
-        if not saved:
-            return
         logs = self._logs({one for positions in saved.values() for one in positions})
         states = {one.group_id: getattr(one, "group_state", "") for one in listed(self._cluster, [], [])}
         for group, positions in sorted(saved.items()):

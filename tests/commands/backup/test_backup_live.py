@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from odradek.broker.commands.backup import backup_file
 from odradek.broker.commands.backup.saved_cluster import SavedCluster
 from odradek.broker.errors import OdradekError
 from tests.harness.process import free_port, wait_until
+from tests.house.test_readme_examples import blocks
+from tests.house.tree import ROOT
 from tests.workers.authentication.secured_broker import PASSWORD, USER, SecuredBroker
 
 pytestmark = pytest.mark.live
@@ -255,3 +258,16 @@ def test_absent_broker_is_one_line_and_writes_nothing(file: Path, tmp_path: Path
         output = odradek_run("backup", action, "--bootstrap-server", gone, str(path), "--timeout", "500", code=1)
         assert output.count("\n") == 1 and f"cannot reach a broker at {gone}" in output
         assert file.read_bytes() == before and not (tmp_path / "none.json").exists()
+
+
+def test_commands_of_the_manual(source: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of docs/operating.md, in their order: in the cluster of the backup all is equal."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "operating.md").read_text().partition("\n## Backup and restore\n")[2].partition("\n## ")[0]
+    lines = "".join(blocks(text, "sh")).splitlines()
+    assert len(lines) == 5
+    for line in lines:
+        words = shlex.split(line.replace("localhost:9092", source.bootstrap), comments=True)
+        assert words[0] == "odradek"
+        output = odradek_run(*words[1:])
+        assert ": not restored" not in output and ": restored" not in output

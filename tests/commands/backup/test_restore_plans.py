@@ -84,8 +84,8 @@ def test_broker_config(now: dict[str, Configs], overwrite: bool, outcome: Outcom
 
 
 def test_secret_of_a_broker_is_never_restored() -> None:
-    unset: Configs = {}
-    for now, outcome in ((unset, FAILED), ({"k": None}, EQUAL)):
+    known: list[tuple[Configs, Outcome]] = [({}, FAILED), ({"k": None}, EQUAL)]
+    for now, outcome in known:
         (one,) = restore_plans.brokers({"1": {"k": None}}, {"1": now}, overwrite=True)
         assert one.outcome is outcome and one.change is None
 
@@ -142,7 +142,8 @@ SAME, OTHER = Log(5, 9, True), Log(5, 9, False)
         (OFFSET, OTHER, Recreated.TIME, 6, 6),
         (OFFSET, SAME, Recreated.TIME, None, 7),
         (OFFSET, OTHER, Recreated.TIME, -1, 9),
-        (OFFSET, OTHER, Recreated.TIME, None, "no time"),
+        (Position(7), OTHER, Recreated.TIME, None, "no time"),
+        (OFFSET, OTHER, Recreated.TIME, None, "no leader"),
         (OFFSET, Log(0, 0, False), Recreated.TIME, -1, "the log is empty"),
         (Position(0, "m", at_end=True), Log(0, 0, False), Recreated.TIME, -1, 0),
         (OFFSET, None, Recreated.EXACT, None, "no such partition"),

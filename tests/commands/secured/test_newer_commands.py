@@ -119,3 +119,16 @@ def test_replay_log_producer(client: Client, topic: str) -> None:
     names = ("--inputtopic", topic, "--outputtopic", f"{topic}-copy")
     client.run("replay-log-producer", *names, "--messages", "10")
     assert client.run("get-offsets", "--topic", f"{topic}-copy") == f"{topic}-copy:0:10\n"
+
+
+def test_backup(client: Client, topic: str) -> None:
+    """What is deleted comes back."""
+    file, quota = client.folder / "backup.json", ("--client", topic, "--alter")
+    client.run("configs", *quota, "--add-config", "consumer_byte_rate=5")
+    client.run("verifiable-consumer", "--topic", topic, "--group-id", topic, "--max-messages", "3")
+    client.run("backup create", str(file))
+    client.run("configs", *quota, "--delete-config", "consumer_byte_rate")
+    client.run("consumer-groups", "--delete", "--group", topic)
+    restored = client.run("backup restore", str(file)).splitlines()
+    assert f"client-id {topic}, consumer_byte_rate: restored" in restored
+    assert f"group {topic}, {topic}-0: restored: 3" in restored

@@ -48,6 +48,7 @@ OF_EACH = {  # commands besides `topics`
     "configs": ["--describe", "--entity-type", "topics"],
     "acls": ["--list"],
     "users list": [],
+    "backup create": ["{offsets}"],
     "console-producer": ["--topic", "t"],
     "console-consumer": ["--topic", "t"],
     "consumer-groups": ["--list"],
