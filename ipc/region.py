@@ -4,9 +4,10 @@ Layout    : 64-byte header, then the body.
             0 magic  8 kind (hash of its name)  16 layout version  24 broker incarnation  32 body size  40.. zero
 Owner     : the process that created it (the supervisor for the fixed regions).
 Writers   : see the module that uses the body.
-Lock      : none here.
-Crash rule: the magic is stored last (ipc.memory_order), so a region whose creator died half way cannot be attached and
-            is replaced.
+Lock      : none here; ipc.region_files has the one between a start and what removes leftovers.
+Crash rule: a region gets its name when it is whole (O_TMPFILE), so a creator that dies half way leaves nothing. Where
+            the file system has no such files, the magic is stored last (ipc.memory_order): what such a creator leaves
+            cannot be attached and is replaced.
 posix_fallocate reserves the size: on a full /dev/shm an ftruncate alone succeeds and the first access raises SIGBUS.
 """
 
@@ -16,14 +17,18 @@ import errno
 import mmap
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import posix_ipc
 
 from odradek.ipc import memory_order, renewal
 
+SHM = "/dev/shm"
 MAGIC = 0x6F64726164656B31  # "odradek1"
 LAYOUT = 3
 HEADER = 64
+_NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR)
 _PIECE = 16 << 20  # bytes: the kernel clears them, possibly while this process holds a partition's lock
 
 
@@ -60,19 +65,13 @@ class Region:
     def create(cls, name: str, size: int, kind: str, incarnation: int) -> Region:
         """Make (or replace) region `name` with a zeroed body of `size` bytes (a multiple of 8). SharedMemoryFull."""
         unlink(name)
-        memory = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600)
-        try:
-            _reserve(memory.fd, HEADER + size, name)
-            region = cls(name, mmap.mmap(memory.fd, HEADER + size))
-        except BaseException:
-            unlink(name)
-            raise
-        finally:
-            memory.close_fd()
-        region._header[1], region._header[2] = _kind(kind), LAYOUT
-        region._header[3], region._header[4] = incarnation, size
-        memory_order.ordered()
-        region._header[0] = MAGIC
+        with _new_file(name) as fd:
+            _reserve(fd, HEADER + size, name)
+            region = cls(name, mmap.mmap(fd, HEADER + size))
+            region._header[1], region._header[2] = _kind(kind), LAYOUT
+            region._header[3], region._header[4] = incarnation, size
+            memory_order.ordered()
+            region._header[0] = MAGIC
         return region
 
     @classmethod
@@ -112,6 +111,38 @@ class Region:
             pass
 
 
+@contextmanager
+def _new_file(name: str) -> Iterator[int]:
+    """The descriptor of a file that gets `name` when the block ends without an error."""
+    path = SHM + name
+    try:
+        fd = os.open(SHM, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in _NO_TMPFILE:
+            raise
+        with _new_named_file(path) as fd:
+            yield fd
+        return
+    try:
+        yield fd
+        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd)  # with a dir_fd Python follows the link to the file
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _new_named_file(path: str) -> Iterator[int]:
+    """As `_new_file`, for a kernel without O_TMPFILE: the name is there from the beginning."""
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        yield fd
+    except BaseException:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(fd)
+
+
 def _kind(kind: str) -> int:
     return zlib.crc32(kind.encode())
 
@@ -149,5 +180,5 @@ def unlink(name: str) -> bool:
 
 def unlink_all(prefix: str) -> list[str]:
     """Remove every region whose name begins with `prefix`; returns the names."""
-    found = [f"/{entry}" for entry in os.listdir("/dev/shm") if f"/{entry}".startswith(prefix)]
+    found = [f"/{entry}" for entry in os.listdir(SHM) if f"/{entry}".startswith(prefix)]
     return [name for name in found if unlink(name)]

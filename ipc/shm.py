@@ -9,13 +9,15 @@ Layout    : region `control`: words 0 metadata version, 1 draining, 2 log-level 
 Owner     : the supervisor creates all at start, and unlinks all at stop.
 Writers   : see each module; words 1 to 3 the supervisor, 4 and 5 the controller; a log directory's byte any process
             that met the failure. Words 1 and 4 and those bytes go from 0 to 1 and stay so until the next start.
-Lock      : none; replacing a former run's regions requires that no role byte is held.
-Crash rule: the next start finds the regions of a killed broker by their prefix and replaces them.
+Lock      : none; replacing a former run's regions requires that no role byte is held. ipc.region_files has the lock
+            that keeps a removal of dead regions away from it.
+Crash rule: the next start finds the regions of a killed broker by their prefix and replaces them; the start of another
+            broker removes them (broker.supervisor.leftovers).
 """
 
 from __future__ import annotations
 
-from odradek.ipc import region
+from odradek.ipc import region, region_files
 from odradek.ipc.metadata import MetadataRegion
 from odradek.ipc.processes import TABLE_WORDS, ProcessTable
 from odradek.ipc.region import Region
@@ -28,6 +30,7 @@ META_VERSION, DRAINING, LOG_VERSION, LEFT, SECURITY_VERSION = 0, 1, 2, 4, 5
 _FAILED = slice(8 * 8, 16 * 8)  # bytes
 _TABLE = 16
 _TRAFFIC = _TABLE + TABLE_WORDS
+CONTROL_SIZE = (_TRAFFIC + TRAFFIC_WORDS) * 8  # bytes
 
 
 class Shared:
@@ -46,14 +49,15 @@ class Shared:
     @classmethod
     def create(cls, prefix: str, incarnation: int, slots: int) -> Shared:
         """Replace the regions that a former run left under `prefix`. Caller ensures that no process of it lives."""
-        region.unlink_all(prefix)
-        try:
-            control = Region.create(f"{prefix}control", (_TRAFFIC + TRAFFIC_WORDS) * 8, _KIND, incarnation)
-            shared = cls(prefix, control)
-            shared.slots.create(slots)
-        except BaseException:
+        with region_files.replacing():
             region.unlink_all(prefix)
-            raise
+            try:
+                control = Region.create(f"{prefix}control", CONTROL_SIZE, _KIND, incarnation)
+                shared = cls(prefix, control)
+                shared.slots.create(slots)
+            except BaseException:
+                region.unlink_all(prefix)
+                raise
         return shared
 
     @classmethod
