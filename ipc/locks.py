@@ -1,6 +1,8 @@
 """Liveness locks and partition locks: open-file-description locks on single bytes.
 
-Layout    : roles.lock byte r = role r (ipc.roles, broker.process.process); partition.lock byte s = partition slot s.
+Layout    : roles.lock byte r = role r (ipc.roles, broker.process.process), byte SWEEP = a start that removes what a
+            dead broker left; partition.lock byte s = partition slot s. The content of roles.lock is the run note
+            (ipc.run_note); other files are empty.
 Owner     : the kernel. It frees a lock when the last descriptor of its open file description closes, so at death.
 Writers   : any process of the broker.
 Lock      : these are the locks. Plain record locks would vanish when *any* descriptor of the file closes in
@@ -21,6 +23,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from odradek.ipc.roles import ROLES
+
+SWEEP = ROLES  # the byte behind those of the roles
+_MOST_NOTE = 16384  # bytes; a path has at most 4096
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid
 TAKEN = (BlockingIOError, PermissionError)  # the kernel's errors for a byte that another description holds
 
@@ -29,16 +35,16 @@ def _flock(kind: int, byte: int) -> bytes:
     return _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
 
 
-def _open(path: str | os.PathLike[str]) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _open(path: str | os.PathLike[str], create: bool) -> int:
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else os.O_NOFOLLOW), 0o600)
 
 
 class ByteLocks:
     """Exclusive try-locks on the bytes of one file."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], create: bool = True) -> None:
         self._fd = -1
-        self._fd = _open(path)
+        self._fd = _open(path, create)
         self._take: dict[int, bytes] = {}
         self._free: dict[int, bytes] = {}
 
@@ -85,8 +91,8 @@ class ByteLocks:
 class RoleLocks(ByteLocks):
     """Liveness: each process holds the byte of its role for life."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(path)
+    def __init__(self, path: str | os.PathLike[str], create: bool = True) -> None:
+        super().__init__(path, create)
         self._path = path
         self._mine: set[int] = set()
 
@@ -119,6 +125,16 @@ class RoleLocks(ByteLocks):
     def remove(self) -> None:
         """Unlink the file once it is sealed: a process that waits for one of its bytes finds it not `current`."""
         os.unlink(self._path)
+
+    def note(self) -> bytes:
+        """The content of the file."""
+        return os.pread(self._fd, _MOST_NOTE, 0)
+
+    def write_note(self, content: bytes) -> None:
+        """Replace the content, a line or nothing: a reader, or a death within the call, finds a whole first line.
+        Caller holds the supervisor's byte. OSError."""
+        os.pwrite(self._fd, content, 0)
+        os.ftruncate(self._fd, len(content))
 
     def alive(self, role: int) -> bool:
         """Whether a process holds `role` (this one included)."""

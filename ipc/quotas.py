@@ -33,10 +33,14 @@ Digest = tuple[int, int]
 
 def create(prefix: str, incarnation: int, size: int) -> None:
     """Make the table for rates of `size` words. SharedMemoryFull."""
-    width = size + _DIGEST
-    region = Region.create(f"{prefix}quotas", (HEAD + ROWS * width) * 8, _KIND, incarnation)
-    region.words[0] = width
+    region = Region.create(f"{prefix}quotas", bytes_for(size), _KIND, incarnation)
+    region.words[0] = size + _DIGEST
     region.close()
+
+
+def bytes_for(size: int) -> int:
+    """The size of the table."""
+    return (HEAD + ROWS * (size + _DIGEST)) * 8
 
 
 def digest_of(*names: str) -> Digest:

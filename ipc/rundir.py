@@ -2,17 +2,22 @@
 
 UNIX socket paths are limited to 107 bytes, and Kafka refuses unknown sub-directories in a log directory, so
 neither sockets nor their folder can live in the data directory. The name is a digest of the data directory's
-real path, so that every command with the same `log.dirs` finds the same broker.
+real path, so that every command with the same `log.dirs` finds the same broker. A start removes those of dead brokers
+(broker.supervisor.leftovers).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
 
+SYSTEM_RUN_DIR = Path("/run/odradek")  # of the systemd units
+SESSION_FILE = "zookeeper-session"  # broker.interbroker.zookeeper_session
+_KEY = re.compile("[0-9a-f]{12}")
 LONGEST = 107 - len("/control-coordinator.ipc")  # bytes of a run directory's path: no socket has a longer name
 
 
@@ -36,9 +41,29 @@ def run_dir(data_dir: str | os.PathLike[str]) -> Path:
     if explicit:
         return Path(explicit)
     base = os.environ.get("RUNTIME_DIRECTORY")
-    if not base:
-        base = os.path.join(tempfile.gettempdir(), f"odradek-{os.getuid()}")
-    return Path(base) / broker_key(data_dir)
+    return (Path(base) if base else default_base()) / broker_key(data_dir)
+
+
+def default_base() -> Path:
+    """The directory of this user's run directories, unless a setting or the environment says otherwise."""
+    return Path(tempfile.gettempdir(), f"odradek-{os.getuid()}")
+
+
+def run_dirs() -> list[Path]:
+    """The run directories of this user, and of the systemd units."""
+    return [folder for base in (default_base(), SYSTEM_RUN_DIR) for folder in _entries(base)]
+
+
+def keyed(base: Path) -> list[Path]:
+    """The run directories below `base` that have the name of a key."""
+    return [folder for folder in _entries(base) if _KEY.fullmatch(folder.name)]
+
+
+def _entries(base: Path) -> list[Path]:
+    try:
+        return sorted(base.iterdir())
+    except OSError:  # missing, or owned by another user
+        return []
 
 
 def make_run_dir(path: Path) -> Path:

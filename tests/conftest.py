@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +80,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | Extern
         yield running.start()
     finally:
         running.close()
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder for the run directories of a test's brokers, as their TMPDIR. Its path is short, as sockets need.
+
+    Each start removes what dead brokers left whose run directories are in the same place: tests that look at that, or
+    make it, need a place that no other test's brokers have.
+    """
+    made = Path(tempfile.mkdtemp(prefix="odl-", dir="/tmp"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
 
 
 @pytest.fixture

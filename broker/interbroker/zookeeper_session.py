@@ -29,10 +29,10 @@ from odradek.cluster.tree.tree import Tree, TreeError, TreeUnavailable
 from odradek.cluster.tree.znodes import BrokerNode
 from odradek.cluster.tree.zookeeper import ConnectError, NoAnswer, ZooKeeperTree
 from odradek.ipc.notices import Notices
+from odradek.ipc.rundir import SESSION_FILE
 
 log = logging.getLogger(__name__)
 
-SESSION_FILE = "zookeeper-session"
 _SEQUENCE = "/brokers/seqid"
 _GRACE_S = 3.0  # a session expires up to one server tick after its timeout
 _LAST_MS = 5000  # to connect at the end of a stop, which waits for it

@@ -5,8 +5,9 @@ Layout    : `roles.lock` in the run directory, one byte for each role (ipc.roles
             run directory, with another `partition.lock`, can write their logs while a process of this broker lives. A
             starting process skips log directories that have failed.
 Owner     : the kernel; the process that holds a role's byte is the only one of that role until it dies.
-Writers   : none, the file stays empty. The holder of the supervisor's byte creates it. At the end of a stop it locks
-            all other bytes, then removes the file, so that no process starts meanwhile; a waiting one finds it removed.
+Writers   : the holder of the supervisor's byte creates it, and writes the run note (ipc.run_note). At the end of a stop
+            it locks all other bytes, then removes the file, so that no process starts meanwhile; a waiting one finds it
+            removed. What removes the file of a dead broker does the same (broker.supervisor.leftovers).
 Crash rule: a dead process's byte is free at once; its successor waits for it before it does anything else. A start in
             the run directory of a broker that died uses the existing file.
 
@@ -94,10 +95,10 @@ class Process:
         sd_notify.notify("STOPPING=1\nSTATUS=finishing what it has")
 
 
-def role_locks(config: BrokerConfig) -> RoleLocks:
+def role_locks(config: BrokerConfig, create: bool = True) -> RoleLocks:
     """The role locks of the broker with this configuration. OSError as opening the file."""
     former = Path(config.data_dir) / FORMER_LOCK
-    return RoleLocks(former if config.former_roles else config.run_dir / ROLE_LOCK)
+    return RoleLocks(former if config.former_roles else config.run_dir / ROLE_LOCK, create)
 
 
 def broker_number(config: BrokerConfig, locks: RoleLocks) -> int | None:

@@ -1,5 +1,5 @@
-"""The steps before the first process, in this order: limits, directories, role byte, shared memory, listening
-sockets, config.json. Each failure is a BootError: one line, and the former state untouched.
+"""The steps before the first process, in this order: limits, directories, role byte, run note, what dead brokers left,
+shared memory, listening sockets, config.json. Each failure is a BootError: one line, and the former state untouched.
 
 `odradek start` keeps what they create until its end. Under systemd a unit creates it and exits, and `again` reopens it
 for the last steps."""
@@ -18,43 +18,28 @@ from pathlib import Path
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.listeners import ListenerError
-from odradek.broker.process import checkpoint_lock, process, sockets
+from odradek.broker.process import process, sockets
 from odradek.broker.process.dir_locks import LogDirLocks
-from odradek.broker.supervisor import machine_limits
+from odradek.broker.supervisor import leftovers, machine_limits, run_files, shm_room
 from odradek.cluster.configs import dynamic_passwords, quota_windows
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.znodes import MalformedNode
-from odradek.ipc import notices, quotas, roles, rundir
-from odradek.ipc.locks import RoleLocks
-from odradek.ipc.region import RegionError
+from odradek.ipc import quotas, region, roles, run_note, rundir
+from odradek.ipc.locks import SWEEP, RoleLocks
+from odradek.ipc.region import RegionError, SharedMemoryFull
+from odradek.ipc.run_note import RunNote
 from odradek.ipc.shm import Shared
 from odradek.security.quotas.rates import Rate
-from odradek.storage.dirs import logdirs
+from odradek.storage.dirs import boot_id, logdirs
 from odradek.storage.dirs.reserve import Reserve
 from odradek.storage.files import checkpoints
 
 log = logging.getLogger(__name__)
 
 DYING_TIMEOUT_S = 5.0
-OFFLINE = "offline"  # exists once all log directories are offline: odradek-offline.path makes systemd stop the broker
+_SWEEP_S = 0.5
 _OTHERS = range(1, roles.ROLES)
 _Wanted = tuple[int, str | None, bytes | None]
-_RUN_FILES = (
-    "config.json",
-    "log-levels.json",
-    "*.json.new",
-    "partition.lock",
-    "quotas.lock",
-    notices.FILE_NAME,
-    checkpoint_lock.FILE_NAME,
-    "acceptor.sock",
-    "coordinator.sock",
-    "controller.sock",
-    "bell-*",
-    "control-*.ipc",
-    "events.ipc",
-    OFFLINE,
-)
 
 
 @dataclass
@@ -77,24 +62,14 @@ class Boot:
         self.stop_listening()
         if self.locks.seal(_OTHERS):
             self.shared.destroy()
-            clear_run_dir(self.run_dir)
+            run_files.clear(self.run_dir)
             _remove(self.locks, self.config, self.run_dir)
         self.locks.close()
 
 
 def _remove(locks: RoleLocks, config: BrokerConfig, run_dir: Path) -> None:
     """Remove lock file and run directory. Caller has sealed the locks."""
-    if not config.former_roles:
-        locks.remove()
-    with suppress(OSError):  # the directory has other files, too
-        run_dir.rmdir()
-
-
-def clear_run_dir(run_dir: Path) -> None:
-    """Remove only files that brokers create: odradek.run.dir may be a directory with other files."""
-    for path in run_dir.iterdir():
-        if any(path.match(pattern) for pattern in _RUN_FILES):
-            path.unlink(missing_ok=True)
+    run_files.remove(run_dir, None if config.former_roles else locks)
 
 
 def _give_up(error: OdradekError) -> None:
@@ -119,18 +94,20 @@ def prepare(
         _make_first_dir(config)
     run_dir, locks = _own(config)
     try:
+        _note_run(config, locks, 0 if listen else None)
         _await_former_version(config)
         config, offline, configs = _identified(config, locks, away)
         config = _with_dynamic(config, configs, listen)
         if fault is not None:
             _check_security(config, configs)
+        leftovers.sweep(run_dir)
     except BaseException:
         if locks.seal(_OTHERS):
             _remove(locks, config, run_dir)
         locks.close()
         raise
     hold()
-    shared = _shared_memory(config, locks, run_dir)
+    shared = _shared_memory(config, locks, run_dir, listen)
     for number in offline:
         shared.fail_dir(number)
     try:
@@ -186,14 +163,48 @@ def _faults_between_brokers(config: BrokerConfig, settings: Mapping[str, str]) -
 def _own(config: BrokerConfig) -> tuple[Path, RoleLocks]:
     """Create the run directory, lock the supervisor's byte in it. Raises BootError when a broker has it."""
     while True:
-        run_dir = _run_dir(config)
-        with _boot_errors():
+        try:
+            run_dir = _run_dir(config)
             locks = process.role_locks(config)
+        except FileNotFoundError:  # another start has just removed the directory that a dead broker left
+            continue
+        except OSError as error:
+            raise BootError(f"{config.run_dir}: {error.strerror}") from None
         if locks.hold(roles.SUPERVISOR):
             return run_dir, locks
-        if locks.current():
+        if not _was_freed(locks):
             raise BootError(_second(config))
-        locks.close()  # a broker has stopped just now
+        locks.close()  # a broker has stopped just now, or another start has removed what a dead one left
+
+
+def _was_freed(locks: RoleLocks) -> bool:
+    """Whether the supervisor's byte is free soon, or the file gone. A removal of leftovers has it for a moment, and has
+    SWEEP as long; that may be over by the time that this looks."""
+    began = time.monotonic()
+
+    def decided() -> bool:
+        swept = locks.held(SWEEP) or time.monotonic() < began + _SWEEP_S
+        return not locks.current() or not locks.held(roles.SUPERVISOR) or not swept
+
+    process.wait_for(decided, DYING_TIMEOUT_S)
+    return not locks.current() or not locks.held(roles.SUPERVISOR)
+
+
+def _note_run(config: BrokerConfig, locks: RoleLocks, incarnation: int | None) -> None:
+    """Say in the lock file what this broker will leave if it is killed (ipc.run_note). None: it leaves nothing to
+    others, as systemd's units find the memory again. 0 keeps a former note, as its regions still exist."""
+    with _boot_errors():
+        if incarnation is None:
+            locks.write_note(b"")
+        elif incarnation or not _has_note(locks):
+            key = rundir.broker_key(config.data_dir)
+            locks.write_note(RunNote(boot_id.boot_id(), config.data_dir, key, incarnation).encode())
+
+
+def _has_note(locks: RoleLocks) -> bool:
+    """Whether a broker that died since the machine's boot has left a note."""
+    former = run_note.decode(locks.note())
+    return former is not None and former.boot == boot_id.boot_id()
 
 
 def _await_former_version(config: BrokerConfig) -> None:
@@ -380,28 +391,42 @@ def _second(config: BrokerConfig) -> str:
 
 
 def _run_dir(config: BrokerConfig) -> Path:
+    """Raises FileNotFoundError when another process removes it meanwhile."""
     try:
         return rundir.make_run_dir(config.run_dir)
+    except FileNotFoundError:
+        raise
     except (OSError, rundir.RunDirError) as error:
         raise BootError(str(error)) from None
 
 
-def _shared_memory(config: BrokerConfig, locks: RoleLocks, run_dir: Path) -> Shared:
+def _shared_memory(config: BrokerConfig, locks: RoleLocks, run_dir: Path, listen: bool) -> Shared:
     """New shared memory when no process of a former run lives; otherwise that of the live processes.
 
     Waits a little first, as the children of a killed supervisor are dying themselves."""
-    prefix = rundir.shm_prefix(config.data_dir)
     alone = process.wait_for(lambda: not locks.anyone(_OTHERS), DYING_TIMEOUT_S)
     try:
         if alone:
-            clear_run_dir(run_dir)
-            shared = Shared.create(prefix, time.time_ns(), config["odradek.partition.slots"])
-            quotas.create(prefix, shared.incarnation, Rate.size(quota_windows.client_window(config)))
-            return shared
+            run_files.clear(run_dir)
+            return _new_memory(config, locks, listen)
         log.warning("found running processes of this broker: joining them")
-        return Shared.attach(prefix)
+        return Shared.attach(rundir.shm_prefix(config.data_dir))
+    except SharedMemoryFull:
+        raise BootError(shm_room.full(config)) from None
     except RegionError as error:
         raise BootError(str(error)) from None
+
+
+def _new_memory(config: BrokerConfig, locks: RoleLocks, listen: bool) -> Shared:
+    """Replace the regions of a former run. The note names the new ones before they exist, when the former are gone."""
+    prefix, incarnation = rundir.shm_prefix(config.data_dir), time.time_ns()
+    region.unlink_all(prefix)
+    shm_room.check(config)
+    if listen:
+        _note_run(config, locks, incarnation)
+    shared = Shared.create(prefix, incarnation, config["odradek.partition.slots"])
+    quotas.create(prefix, incarnation, Rate.size(quota_windows.client_window(config)))
+    return shared
 
 
 def _take_mark(shared: Shared, number: int, log_dir: str) -> bool:

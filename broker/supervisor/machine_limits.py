@@ -13,6 +13,7 @@ WANTED_FILES = 4096
 LEAST_FILES = spawn.SAFE_FD + 64
 SHM = "/dev/shm"
 WANTED_SHM = 64 << 20
+NO_SHM = f"{SHM} does not exist: mount a tmpfs on it (mount -t tmpfs -o size=1g tmpfs {SHM})"
 
 
 def raise_open_files() -> tuple[int, int]:
@@ -60,7 +61,7 @@ def _files_line(soft: int) -> str:
 
 def _shm_line(free: int) -> str:
     if free < 0:
-        return f"{SHM} does not exist: mount a tmpfs on it (mount -t tmpfs -o size=1g tmpfs {SHM})"
+        return NO_SHM
     if free >= WANTED_SHM:
         return ""
     return (

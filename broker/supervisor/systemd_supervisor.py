@@ -22,7 +22,7 @@ from odradek.broker.listeners import ListenerError
 from odradek.broker.process import control_bus
 from odradek.broker.process.dir_locks import LogDirLocks
 from odradek.broker.process.process import Process, Signals, broker_number, enter
-from odradek.broker.supervisor import boot, spawn
+from odradek.broker.supervisor import run_files, spawn
 from odradek.broker.supervisor.stopped_processes import StoppedProcesses
 from odradek.broker.supervisor.stuck_lock_holders import StuckHolders
 from odradek.ipc import processes, roles, shm
@@ -79,7 +79,7 @@ class SystemdSupervisor:
         if self._offline or len(self._process.shared.failed_dirs()) < len(self._process.config.log_dirs):
             return
         try:
-            (self._process.run_dir / boot.OFFLINE).touch()
+            (self._process.run_dir / run_files.OFFLINE).touch()
         except OSError as error:
             log.error("cannot ask systemd to stop the broker, retrying: %s", error)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,8 +96,10 @@ def test_children_die_with_the_supervisor(fresh_broker: Any) -> None:
     assert not living(members)
 
 
-def test_start_replaces_shared_memory_left_by_a_kill(fresh_broker: Any) -> None:
-    broker = fresh_broker()
+def test_start_replaces_shared_memory_left_by_a_kill(fresh_broker: Any, short_folder: Path) -> None:
+    broker = fresh_broker(start=False)
+    broker.env["TMPDIR"] = str(short_folder)  # or the start of another test's broker removes it before
+    broker.start()
     topic = create_topic(broker)
     broker.kill()
     assert broker.shared_memory(), "the kill left no shared memory: this test shows nothing"

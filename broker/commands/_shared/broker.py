@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,9 +12,7 @@ from odradek.broker import config as configuration
 from odradek.broker.config import BrokerConfig, InvalidConfig
 from odradek.broker.errors import NotRunning
 from odradek.broker.process import process
-from odradek.ipc import roles
-
-SYSTEM_RUN_DIR = Path("/run/odradek")
+from odradek.ipc import roles, rundir
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,7 +36,7 @@ def find_running(properties: Path | None, override: tuple[str, ...]) -> BrokerCo
     config = configuration.load(properties, override)
     found = _running(config.run_dir) or _elsewhere(config.data_dir)
     if found is None and properties is None and not override:
-        others = [other for other in map(_running, _run_dirs()) if other is not None]
+        others = [other for other in map(_running, rundir.run_dirs()) if other is not None]
         found = others[0] if len(others) == 1 else None
         if len(others) > 1:
             choices = ", ".join(other.data_dir for other in others)
@@ -51,9 +47,10 @@ def find_running(properties: Path | None, override: tuple[str, ...]) -> BrokerCo
 
 
 def _running(run_dir: Path) -> BrokerConfig | None:
+    """The configuration of the broker with this run directory; None when it has no supervisor."""
     try:
         config = configuration.saved(run_dir)
-        locks = process.role_locks(config)
+        locks = process.role_locks(config, create=False)
     except (InvalidConfig, OSError):
         return None
     try:
@@ -64,18 +61,5 @@ def _running(run_dir: Path) -> BrokerConfig | None:
 
 def _elsewhere(data_dir: str) -> BrokerConfig | None:
     """The broker on `data_dir` when its run directory differs from this shell's default."""
-    running = (_running(folder) for folder in _run_dirs())
-    return next((one for one in running if one is not None and one.data_dir == data_dir), None)
-
-
-def _run_dirs() -> list[Path]:
-    """The run directories of this user, and of the systemd units."""
-    bases = (Path(tempfile.gettempdir(), f"odradek-{os.getuid()}"), SYSTEM_RUN_DIR)
-    return [folder for base in bases for folder in _entries(base)]
-
-
-def _entries(base: Path) -> list[Path]:
-    try:
-        return sorted(base.iterdir())
-    except OSError:  # missing, or owned by another user
-        return []
+    found = (_running(folder) for folder in rundir.run_dirs())
+    return next((one for one in found if one is not None and one.data_dir == data_dir), None)

@@ -207,7 +207,11 @@ def test_a_killed_child_is_started_again(standin: Standin, name: str) -> None:
     assert standin.stop() == 0
 
 
-def test_children_die_with_the_supervisor_and_the_next_start_replaces_all(standin: Standin) -> None:
+def test_children_die_with_the_supervisor_and_the_next_start_replaces_all(
+    standin: Standin, short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(short_folder))  # or the start of another test's broker removes what is left
+    standin.run_dir = short_folder / standin.run_dir.parent.name / standin.run_dir.name
     standin.start()
     members = standin.family()
     assert len(members) == 7

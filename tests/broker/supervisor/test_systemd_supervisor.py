@@ -14,7 +14,7 @@ from odradek.broker.errors import OdradekError
 from odradek.broker.process import control_bus, dir_locks
 from odradek.broker.process.control_bus import ControlError
 from odradek.broker.process.dir_locks import LogDirLocks
-from odradek.broker.supervisor.boot import OFFLINE
+from odradek.broker.supervisor.run_files import OFFLINE
 from odradek.ipc import processes, roles
 from odradek.storage.dirs import logdirs
 
