@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ..clients.admin import create_topic
 from ..clients.raw.batches import batch
 from ..clients.raw.calls import list_offsets, produce, producer_id
-from ..harness.process import wait_until
+from ..harness.process import family, kill_all, wait_until
 from .mounts import Mounts
 
 pytestmark = pytest.mark.live
@@ -51,9 +51,35 @@ def test_start_without_room_in_shm_fails_with_a_clear_error(in_shm: Callable[...
     broker, shm = in_shm(1)
     with pytest.raises(AssertionError, match="ended with 3"):  # FATAL_BOOT; SIGBUS would be -7
         broker.start()
-    assert "/dev/shm has no room" in broker.log
+    assert "/dev/shm has no room for this broker" in broker.log and "1.0 of 1.0 MiB are free" in broker.log
     assert "Traceback" not in broker.log
     assert not list(shm.iterdir())
+
+
+@pytest.mark.timeout(180)
+def test_refused_start_names_what_fills_shm_and_a_dead_broker_makes_room(
+    in_shm: Callable[..., tuple[Any, Path]], fresh_broker: Any, short_folder: Path
+) -> None:
+    """There is room for one broker. A killed one leaves all that it took to the next start of another."""
+    first, shm = in_shm(11, odradek_workers=1)
+    second = fresh_broker(start=False, odradek_workers=1)
+    second.prefix = first.prefix
+    first.env["TMPDIR"] = second.env["TMPDIR"] = str(short_folder)
+    first.start()
+    (shm / "ballast").write_bytes(bytes(1 << 20))
+    with pytest.raises(AssertionError, match="ended with 3"):
+        second.start()
+    (line,) = [line for line in second.log.splitlines() if "/dev/shm has no room for this broker" in line]
+    assert f"belong to 1 running brokers ({first.data_dir})" in line
+    assert "1.0 MiB are files of other programs (/dev/shm/ballast)" in line
+    assert "mount -o remount" in line and "odradek status --all" in line
+    kill_all(family(first.process.pid))
+    first.process.wait()
+    first.process = None
+    second.start()
+    assert "removed what a dead broker left: " + str(first.data_dir) in second.log
+    second.stop()
+    assert [path.name for path in shm.iterdir()] == ["ballast"]
 
 
 @pytest.mark.timeout(120)

@@ -1,4 +1,4 @@
-"""`odradek status`: shows a running broker's processes, partitions and rates, or its whole cluster."""
+"""`odradek status`: shows a broker's processes, partitions and rates, its whole cluster, or all brokers here."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("status", cls=ClientCommand, no_args_is_help=False)
 @configured
+@flag("--all", "Show all brokers of this user on this machine, living and dead, and their shared memory.")
 @flag("--cluster", "Show all brokers of the cluster, and its faults.")
 @click.option("--bootstrap-server", metavar="HOST:PORT,…", help="With --cluster: bootstrap brokers, on any machine.")
 @click.option("--command-config", metavar="FILE", help="With --cluster: properties file with client configurations.")
@@ -34,25 +35,31 @@ if TYPE_CHECKING:
     "--interval", default=1.0, show_default=True, metavar="SECONDS", help="Time between updates with --watch."
 )
 def command(
-    properties: Path | None, override: tuple[str, ...], cluster: bool, as_json: bool, watch: bool, interval: float,
-    **of_cluster: str | None,
+    properties: Path | None, override: tuple[str, ...], all: bool, cluster: bool, as_json: bool, watch: bool,
+    interval: float, **of_cluster: str | None,
 ) -> None:  # fmt: skip
     """Show the processes, partitions and rates of a running broker, or all brokers of its cluster.
 
     Finds the broker by the log.dirs of SERVER.PROPERTIES or --override; without either it is the broker on ./data,
     or else the only running broker. Exit code 0 if the broker serves clients, otherwise 1; with --cluster 0 if there is
-    no fault, otherwise 1.
+    no fault, otherwise 1; with --all 0 if a broker is running, otherwise 1.
 
     \b
     Example:
       odradek status --watch
       odradek status --json | jq '.partitions[] | select(.state != "leader")'
       odradek status --cluster --bootstrap-server localhost:9092
+      odradek status --all
     """
+    if all and (cluster or properties or override):
+        raise click.UsageError("--all needs no SERVER.PROPERTIES, --override or --cluster")
     if not cluster and (given := [name for name, value in of_cluster.items() if value]):
         raise click.UsageError(f"--{given[0].replace('_', '-')} needs --cluster")
     show = _Show(as_json, watch, interval)
-    well = _cluster(properties, override, of_cluster, show) if cluster else _broker(properties, override, show)
+    if all:
+        well = _all(show)
+    else:
+        well = _cluster(properties, override, of_cluster, show) if cluster else _broker(properties, override, show)
     if not well:
         from odradek.broker.errors import FAILED
 
@@ -96,6 +103,17 @@ def _broker(properties: Path | None, override: tuple[str, ...], show: _Show) -> 
         nonlocal last
         last = sample = observer.sample(last)
         return sample.ready, lambda: render(sample), sample.as_json
+
+    return show.until_enough(look)
+
+
+def _all(show: _Show) -> bool:
+    """Show all brokers of this user; returns whether one is running."""
+    from odradek.broker.commands.status import all_brokers
+
+    def look() -> tuple[bool, Callable[[], str], Callable[[], object]]:
+        seen = all_brokers.look()
+        return seen.running, lambda: all_brokers.render(seen), seen.as_json
 
     return show.until_enough(look)
 
