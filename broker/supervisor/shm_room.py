@@ -34,7 +34,7 @@ def check(config: BrokerConfig) -> None:
 
 def needed(config: BrokerConfig) -> int:
     """Bytes of the regions that a start creates. Partitions with idempotent producers take more."""
-    chunks = -(-config["odradek.partition.slots"] // slots.CHUNK)
+    chunks: int = -(-config["odradek.partition.slots"] // slots.CHUNK)
     rates = quotas.bytes_for(Rate.size(quota_windows.client_window(config)))
     workers = config.workers * (latencies.SIZE + partition_counts.SIZE)
     return shm.CONTROL_SIZE + chunks * slots.CHUNK * slots.STRIDE * 8 + rates + workers + _METADATA
