@@ -9,11 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from odradek.broker.interbroker.zookeeper_session import SESSION_FILE
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Stat
 from odradek.cluster.tree.zookeeper import ZooKeeperTree
-from odradek.ipc.rundir import run_dir
+from odradek.ipc.rundir import SESSION_FILE, run_dir
 
 from ..harness.broker import Broker
 from ..harness.cluster import Cluster

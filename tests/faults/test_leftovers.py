@@ -61,7 +61,7 @@ def test_killed_brokers_leave_nothing_and_living_and_starting_ones_are_not_touch
     kill_whole(dead)
     left = dead.shared_memory()
     shown = all_brokers(alive)
-    assert left and list(short_folder.glob("odradek-*"))
+    assert left and any(short_folder.glob("odradek-*"))
     assert {place: one["state"] for place, one in shown.items()} == {
         str(alive.data_dir): "running",
         str(dead.data_dir): "dead",

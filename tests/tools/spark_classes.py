@@ -54,7 +54,7 @@ class StreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, int]:
         return {"at": 0}
 
-    def latestOffset(self) -> dict[str, int]:
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
         return {"at": 4}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:

@@ -15,6 +15,7 @@ from odradek.broker.errors import BootError, OdradekError
 from odradek.broker.interbroker import zookeeper_session
 from odradek.cluster.tree.tree import BadVersion, NotDone, TreeError, TreeUnavailable
 from odradek.cluster.tree.znodes import MalformedNode
+from odradek.ipc.rundir import SESSION_FILE
 
 FIRST, SECOND = (1, b"secret"), (2, b"another")
 
@@ -24,7 +25,7 @@ def test_the_last_session_is_the_one_that_is_named(tmp_path: Path) -> None:
     for credentials in (FIRST, SECOND):
         zookeeper_session.save_session(tmp_path, credentials)
         assert zookeeper_session.former_session(tmp_path) == credentials
-    assert (tmp_path / zookeeper_session.SESSION_FILE).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / SESSION_FILE).stat().st_mode & 0o777 == 0o600
     zookeeper_session.forget_session(tmp_path)
     assert zookeeper_session.former_session(tmp_path) is None
 
@@ -32,7 +33,7 @@ def test_the_last_session_is_the_one_that_is_named(tmp_path: Path) -> None:
 def test_a_session_that_cannot_be_named_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Such as on a full disk: the broker works all the same, and the file has no id of an ended session."""
     zookeeper_session.save_session(tmp_path, FIRST)
-    (tmp_path / f"{zookeeper_session.SESSION_FILE}.new").mkdir()
+    (tmp_path / f"{SESSION_FILE}.new").mkdir()
     zookeeper_session.save_session(tmp_path, SECOND)
     assert zookeeper_session.former_session(tmp_path) is None
     assert "zookeeper-session" in caplog.text

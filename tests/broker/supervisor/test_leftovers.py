@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.supervisor import leftovers
 from odradek.broker.supervisor.leftovers import NOTHING, Found, plan
+from odradek.ipc import run_note
 from odradek.ipc.region_files import RegionFile
 from odradek.ipc.run_note import RunNote
 
@@ -80,17 +80,17 @@ texts = st.text(min_size=1)
 @given(texts, texts, texts, st.integers())
 def test_a_note_is_read_as_it_was_written(boot: str, data_dir: str, key: str, incarnation: int) -> None:
     note = RunNote(boot, data_dir, key, incarnation)
-    assert leftovers.run_note.decode(note.encode() + b"rest of a longer former note") == note
+    assert run_note.decode(note.encode() + b"rest of a longer former note") == note
 
 
 @given(st.binary() | texts.map(lambda text: f"{text}\n".encode()))
 def test_other_content_is_no_note(content: bytes) -> None:
-    assert leftovers.run_note.decode(content) is None
-    assert leftovers.run_note.decode(NOTE.encode()[:-1]) is None
+    assert run_note.decode(content) is None
+    assert run_note.decode(NOTE.encode()[:-1]) is None
 
 
 @pytest.mark.parametrize(
     "content", [b"[]\n", b"{}\n", b'{"boot": 1}\n', b'{"boot":"b","data_dir":"d","key":"k","incarnation":"7"}\n']
 )
 def test_a_note_with_other_fields_is_no_note(content: bytes) -> None:
-    assert leftovers.run_note.decode(content) is None
+    assert run_note.decode(content) is None

@@ -17,8 +17,7 @@ from pathlib import Path
 import psutil
 from kazoo.client import KazooClient
 
-from odradek.broker.interbroker.zookeeper_session import SESSION_FILE
-from odradek.ipc.rundir import run_dir
+from odradek.ipc.rundir import SESSION_FILE, run_dir
 
 from ...faults.failing import fail
 from ...harness.process import command_words, family, living, wait_until
