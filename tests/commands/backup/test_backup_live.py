@@ -216,9 +216,11 @@ def test_missing_rights_are_named_and_the_rest_is_saved(source: SecuredBroker, t
         f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username={USER}\nsasl.password={PASSWORD}\n"
     )
     words = ("--bootstrap-server", source.address("SASL_PLAINTEXT"), "--command-config", str(client))
-    path = tmp_path / "partial.json"
+    path = tmp_path / "cluster.json"
+    path.write_text("a complete backup")
     output = odradek_run("backup", "create", *words, str(path), code=1)
-    found = backup_file.read(path)
+    assert path.read_text() == "a complete backup"
+    found = backup_file.read(tmp_path / "cluster.json.incomplete")
     for what in (
         "configs of topic clicks", "configs of broker 0", "configs of all brokers", "quotas",
         "users", "ACLs", "groups: perhaps not all",

@@ -2,80 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
-import struct
 import subprocess
-import termios
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-import pyte
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from ...harness.broker import Broker
-from ...harness.process import die_with_parent, wait_until
 from ..conftest import command_line
+from .terminal import top
 
 pytestmark = pytest.mark.live
-WIDTH, HEIGHT = 80, 24
-
-
-class Terminal:
-    """A terminal with the screen that the command has drawn."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._screen = pyte.Screen(WIDTH, HEIGHT)
-        self._stream = pyte.ByteStream(self._screen)
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        try:
-            while data := os.read(self._fd, 65536):
-                self._stream.feed(data)
-        except OSError:  # the command has ended
-            pass
-
-    @property
-    def lines(self) -> list[str]:
-        return list(self._screen.display)
-
-    def type(self, keys: str) -> None:
-        os.write(self._fd, keys.encode())
-
-    def await_line(self, *words: str) -> str:
-        """Wait for a line with all these words."""
-        found = lambda: next((one for one in self.lines if all(word in one for word in words)), "")  # noqa: E731
-        return str(wait_until(found, 60, f"a line with {words}"))
-
-    def close(self) -> None:
-        self._reader.join(30)
-        os.close(self._fd)
-
-
-@contextmanager
-def top(broker: Broker) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
-    process = subprocess.Popen(
-        command_line("top", str(broker.properties_file), "--interval", "0.5"),
-        stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"}, preexec_fn=die_with_parent,
-    )  # fmt: skip
-    os.close(slave)
-    terminal = Terminal(master)
-    try:
-        yield terminal, process
-    finally:
-        process.kill()
-        process.wait()
-        terminal.close()
 
 
 def _load(broker: Broker) -> None:

@@ -10,13 +10,11 @@ from urllib.parse import urlencode
 import pytest
 from kafka import KafkaProducer
 
-from ....harness.browser import Browser
+from ....harness.browser import PICTURES, Browser
 from ....harness.process import wait_until
 from .conftest import GROUP, MARKUP, Console
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("chromium")]
-
-PICTURE = "ODRADEK_TEST_PICTURE"  # where to write the picture of the page (`make picture`)
 
 
 @pytest.fixture(scope="module")
@@ -160,4 +158,4 @@ def test_a_picture_of_the_page(browser: Browser, console: Console, tmp_path: Pat
         wait_until(drawn, 60, "the load is drawn")
     picture = browser.screenshot()
     assert picture.startswith(b"\x89PNG")
-    Path(os.environ.get(PICTURE) or tmp_path / "console.png").write_bytes(picture)
+    (Path(os.environ.get(PICTURES) or tmp_path) / "console.png").write_bytes(picture)
