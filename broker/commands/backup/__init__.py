@@ -73,7 +73,7 @@ def command() -> None:
 def create(file: Path, **where: Any) -> None:
     """Write a backup of the cluster to FILE, with mode 0600.
 
-    What cannot be read is named, and the exit code is 1 then; the file has the rest.
+    What cannot be read is named, and the exit code is 1 then; FILE.incomplete has the rest, and FILE stays as it was.
 
     \b
     Example:
@@ -85,6 +85,8 @@ def create(file: Path, **where: Any) -> None:
     backup_file.check_writable(file)
     with _opened(where) as (cluster, tree):
         saved = create_backup.collect(cluster, tree)
+    if saved.missing:
+        file = backup_file.incomplete(file)
     backup_file.write(file, saved)
     for line in create_backup.left_out(saved):
         click.echo(f"left out: {line}")

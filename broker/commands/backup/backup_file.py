@@ -23,6 +23,11 @@ def check_writable(path: Path) -> None:
         raise OdradekError(f"{path.parent} does not exist, or cannot be written to")
 
 
+def incomplete(path: Path) -> Path:
+    """Where a backup goes that lacks something: a backup that was complete is not replaced by it."""
+    return path.with_name(f"{path.name}.incomplete")
+
+
 def write(path: Path, saved: SavedCluster, files: Files = FILES) -> None:
     """Replace the file. OdradekError; the former file is left then."""
     data = to_json(saved).encode()
