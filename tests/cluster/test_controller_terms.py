@@ -123,7 +123,7 @@ def test_failed_write_is_retried_on_same_connection(cluster: Any) -> None:
     assert tree.find(path) is not None
 
 
-def test_unclean_elections_are_counted(cluster: Any) -> None:
+def test_unclean_elections_are_counted_and_logged(cluster: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Not the first election, nor one that an in-sync replica wins, nor one whose write fails."""
     tree, counted = tree_of(cluster, 1), []
     elected = broker_1_elected(cluster, tree, lambda: counted.append(1))
@@ -144,6 +144,8 @@ def test_unclean_elections_are_counted(cluster: Any) -> None:
     elected.tick(elected.due())
     elected.elections.elect([("lost", 0)], unclean=True)
     assert leader_of(tree, "lost") == 1 and counted == [1]
+    [line] = [one.getMessage() for one in caplog.records if "not in the ISR" in one.getMessage()]
+    assert line.startswith("lost-0: elected broker 1, which is not in the ISR [2]: ")
 
 
 def leader_of(tree: Any, topic: str) -> int:

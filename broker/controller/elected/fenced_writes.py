@@ -61,8 +61,17 @@ class FencedWrites:
                     context.written(change, version)
                     done.append(change.partition)
                     if change.is_unclean:
-                        self._on_unclean()
+                        self._unclean(change)
         return done, refused
+
+    def _unclean(self, change: StateChange) -> None:
+        assert change.before is not None
+        log.warning(
+            "%s-%d: elected broker %d, which is not in the ISR %s: records that it lacks are lost"
+            " (unclean.leader.election.enable, or leader-election --election-type unclean)",
+            *change.partition, change.after.leader, list(change.before.isr),
+        )  # fmt: skip
+        self._on_unclean()
 
     def put(self, path: str, data: bytes) -> None:
         """Set a node's data, creating the node if missing. TreeUnavailable."""
