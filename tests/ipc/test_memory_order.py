@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.ipc import membarrier, memory_order, slots
+from odradek.ipc import membarrier, memory_order, region, slots
 from odradek.ipc.roles import COORDINATOR
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import F_LEO, FencedSlot, Slot, SlotState
@@ -53,15 +53,21 @@ def test_each_publish_has_its_barriers(monkeypatch: pytest.MonkeyPatch, shared: 
     assert seen == [(0, 7), (1, 7), (1, 8), (2, 8)]
 
 
+@pytest.mark.parametrize("is_named", [False, True])
 def test_region_and_metadata_are_whole_before_they_are_published(
-    monkeypatch: pytest.MonkeyPatch, shared: Shared
+    monkeypatch: pytest.MonkeyPatch, shared: Shared, is_named: bool
 ) -> None:
-    """A region is written before its magic, metadata before its version; a barrier separates the two."""
+    """A region is written before its magic, metadata before its version; a barrier separates the two. On a kernel
+    without O_TMPFILE the region has its name from the beginning.
+    """
     seen: list[tuple[int, bytes | None]] = []
-    name = shared.metadata._name(1)
+    path = Path(region.SHM + shared.metadata._name(1))
+    if is_named:
+        monkeypatch.setattr(region, "_new_file", lambda name: region._new_named_file(region.SHM + name))
 
     def barrier() -> None:
-        body = Path(f"/dev/shm{name}").read_bytes()
+        assert path.exists() is (is_named or len(seen) == 1)
+        body = path.read_bytes() if path.exists() else bytes(8)
         seen.append((shared.metadata.version, body[-8:] if int.from_bytes(body[:8], sys.byteorder) else None))
 
     monkeypatch.setattr(memory_order, "TSO", False)
