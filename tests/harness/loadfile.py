@@ -2,7 +2,7 @@
 
 Its scheduler reschedules finished files of a crashed worker, and the test at which it crashed (issues 1323, 1327 and
 1378, pull request 1371 of pytest-xdist). So a replacement gets no test, or a single one, which a worker starts only
-when it knows the next. After a fixed release, this file can be removed; tests/house/test_flaky.py must still pass.
+when it knows the next. After a fixed release, that part can be removed; tests/house/test_flaky.py must still pass.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
+
+SPARK = "tests/pipeline/"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -36,6 +38,17 @@ class LoadFile(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
             for other in self.assigned_work:
                 self._reschedule(other)
         return crashed
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """The first half of the workers takes the files of Spark first, the others take them last: each worker that has
+        one starts a session, which costs as much as many tests.
+        """
+        nodes = self.nodes
+        is_first = node in nodes[: (len(nodes) + 1) // 2]
+        file = next((file for file in self.workqueue if file.startswith(SPARK) == is_first), None)
+        if file is not None:
+            self.workqueue.move_to_end(file, last=False)
+        super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:
         """Assign files until the worker has two tests, or knows that there are no more."""
