@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 DYING_TIMEOUT_S = 5.0
 _SWEEP_S = 0.5
+_AGAIN_S = 0.005
 _OTHERS = range(1, roles.ROLES)
 _Wanted = tuple[int, str | None, bytes | None]
 
@@ -163,18 +164,25 @@ def _faults_between_brokers(config: BrokerConfig, settings: Mapping[str, str]) -
 def _own(config: BrokerConfig) -> tuple[Path, RoleLocks]:
     """Create the run directory, lock the supervisor's byte in it. Raises BootError when a broker has it."""
     while True:
-        try:
-            run_dir = _run_dir(config)
-            locks = process.role_locks(config)
-        except FileNotFoundError:  # another start has just removed the directory that a dead broker left
-            continue
-        except OSError as error:
-            raise BootError(f"{config.run_dir}: {error.strerror}") from None
+        run_dir, locks = _with_lock_file(config)
         if locks.hold(roles.SUPERVISOR):
             return run_dir, locks
         if not _was_freed(locks):
             raise BootError(_second(config))
         locks.close()  # a broker has stopped just now, or another start has removed what a dead one left
+
+
+def _with_lock_file(config: BrokerConfig) -> tuple[Path, RoleLocks]:
+    """Create what is missing of the two. Tries again where another start has just removed the directory that a dead
+    broker left; not for ever, as a link to nowhere looks the same."""
+    deadline = time.monotonic() + DYING_TIMEOUT_S
+    while True:
+        try:
+            return _run_dir(config), process.role_locks(config)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError) or time.monotonic() > deadline:
+                raise BootError(f"{error.filename or config.run_dir}: {error.strerror}") from None
+            time.sleep(_AGAIN_S)
 
 
 def _was_freed(locks: RoleLocks) -> bool:

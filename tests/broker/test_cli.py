@@ -121,6 +121,14 @@ def test_the_file_of_the_roles_is_a_directory(tmp_path: Path) -> None:
     assert "roles.lock: Is a directory" in done.stderr
 
 
+def test_the_file_of_the_roles_is_a_link_to_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "roles.lock").symlink_to("nowhere/roles.lock")
+    done = odradek("start", "--override", f"odradek.run.dir={tmp_path}/run", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert "roles.lock: No such file or directory" in done.stderr
+
+
 def test_under_systemd_that_is_one_line_too(tmp_path: Path) -> None:
     """The last steps of a stop: afterwards no process of the broker is left."""
     (tmp_path / "run" / "roles.lock").mkdir(parents=True)
