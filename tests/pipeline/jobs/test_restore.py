@@ -324,6 +324,7 @@ def committed(broker: Any, topic: str) -> bool:
         return brokers.offsets([(topic, 0)], LATEST, committed=True)[topic, 0] > 0
 
 
+@pytest.mark.long
 @pytest.mark.live
 def test_killed_restore_continues_with_its_plan(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """Before the second start, the archive gets more records and other files."""

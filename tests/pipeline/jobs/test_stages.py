@@ -41,6 +41,7 @@ def shop(broker: Any, spark: SparkSession, tmp_path: Path) -> Iterator[Shop]:
         yield Shop(broker, tmp_path)
 
 
+@pytest.mark.long
 def test_two_runs_equal_the_direct_computation(shop: Shop) -> None:
     """The second run has duplicates of the first, and late records."""
     first = orders.made(seed=1, count=300)

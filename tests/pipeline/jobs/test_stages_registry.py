@@ -84,6 +84,7 @@ def decoded(registry: SchemaRegistry, value: bytes | None) -> Any:
     return found
 
 
+@pytest.mark.long
 def test_stages_convert_avro_to_avro_and_json(broker: Any, registry: SchemaRegistry, tmp_path: Path) -> None:
     """Columns are those of the latest schema; unreadable values become dead letters with the reason."""
     topic, stem = create_topic(broker, "orders"), unique("stages")
