@@ -16,6 +16,7 @@ pytestmark = pytest.mark.live
 Event = dict[str, Any]
 SENT = ("--max-messages", "3", "--repeating-keys", "2", "--value-prefix", "7", "--acks", "-1")
 READ = ("--max-messages", "3", "--verbose")
+TWICE = ["partitions_assigned", "partitions_revoked", "partitions_assigned"]
 
 
 def events(printed: bytes) -> list[Event]:
@@ -23,11 +24,16 @@ def events(printed: bytes) -> list[Event]:
 
 
 def compared(printed: bytes) -> list[str]:
-    """The events with their fields in order, without fields that differ between runs."""
-    found = events(printed)
-    for event in found:
+    """The events with their fields in order, without fields that differ between runs, and without the rebalances before
+    the last one: a member that is slow to hear of the topic's partitions joins twice.
+    """
+    found: list[Event] = []
+    for event in events(printed):
         assert event.pop("timestamp") > 0
         event.pop("avg_throughput", None)
+        if [one["name"] for one in (*found[-2:], event)] == TWICE:
+            del found[-2:]
+        found.append(event)
     return [json.dumps(event) for event in found]
 
 
