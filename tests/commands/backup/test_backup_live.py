@@ -220,7 +220,8 @@ def test_missing_rights_are_named_and_the_rest_is_saved(source: SecuredBroker, t
     path.write_text("a complete backup")
     output = odradek_run("backup", "create", *words, str(path), code=1)
     assert path.read_text() == "a complete backup"
-    found = backup_file.read(tmp_path / "cluster.json.incomplete")
+    path = tmp_path / "cluster.json.incomplete"
+    found = backup_file.read(path)
     for what in (
         "configs of topic clicks", "configs of broker 0", "configs of all brokers", "quotas",
         "users", "ACLs", "groups: perhaps not all",
