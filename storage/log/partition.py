@@ -169,7 +169,7 @@ class Partition:
         self.counts = NOWHERE  # what clients do with it: see ipc.partition_counts
         self._pid = owner.pid
         self._lock, self._unlock = owner.locks.calls(slot.number)
-        self.producers = Producers(owner.shared.prefix, slot.number, incarnation)
+        self.producers = Producers(owner.shared.prefix, slot.number, incarnation, owner.shared.incarnation)
         # Any: a worker's PendingBatch (workers.produce.batching), of which storage knows what append's Batch says.
         self.pending: list[Any] = []  # a worker's batches to append in this pass
         self.deferred = False  # they wait for the lock

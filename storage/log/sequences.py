@@ -33,10 +33,11 @@ _EXPECTED = 1000  # producers kept from one append to the next
 class Producers:
     """One partition's producer state as this process sees it."""
 
-    __slots__ = ("_generation", "_incarnation", "_prefix", "_slot", "_staged", "_staged_at", "_table")
+    __slots__ = ("_broker", "_generation", "_incarnation", "_prefix", "_slot", "_staged", "_staged_at", "_table")
 
-    def __init__(self, prefix: str, slot: int, incarnation: int) -> None:
-        self._prefix, self._slot, self._incarnation = prefix, slot, incarnation
+    def __init__(self, prefix: str, slot: int, incarnation: int, broker: int) -> None:
+        """`incarnation` of the slot, in the names of tables; `broker`: that of the broker's regions (ipc.region)."""
+        self._prefix, self._slot, self._incarnation, self._broker = prefix, slot, incarnation, broker
         self._table: ProducerTable | None = None
         self._generation = 0
         self._staged: Staged | None = None
@@ -81,7 +82,7 @@ class Producers:
         return self._use(table, generation + 1)
 
     def _next(self, generation: int, at_least: int, most: int) -> ProducerTable:
-        return ProducerTable.create(self._name(generation + 1), self._incarnation, at_least, most)
+        return ProducerTable.create(self._name(generation + 1), self._broker, at_least, most)
 
     def _use(self, table: ProducerTable, generation: int) -> int:
         self._table, self._generation = table, generation

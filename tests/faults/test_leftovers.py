@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from odradek.ipc.rundir import broker_key
 
@@ -48,6 +49,13 @@ def all_brokers(broker: Broker) -> dict[str, dict[str, Any]]:
     return {one["data_dir"]: one for one in document["brokers"] if one["state"] != "unknown"}
 
 
+def write_idempotently(broker: Broker) -> None:
+    """A partition with an idempotent producer has a region of its own."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+    producer.produce(create_topic(broker, "written"), b"x")
+    assert producer.flush(60) == 0 and any("producers" in name for name in broker.shared_memory())
+
+
 @pytest.mark.timeout(300)
 def test_killed_brokers_leave_nothing_and_living_and_starting_ones_are_not_touched(
     brokers: list[Broker], short_folder: Path
@@ -58,6 +66,7 @@ def test_killed_brokers_leave_nothing_and_living_and_starting_ones_are_not_touch
     for broker in (alive, dead):
         broker.await_ready()
     topic = create_topic(alive, "kept")
+    write_idempotently(dead)
     kill_whole(dead)
     left = dead.shared_memory()
     shown = all_brokers(alive)
@@ -83,6 +92,7 @@ def test_killed_brokers_leave_nothing_and_living_and_starting_ones_are_not_touch
     with alive.wire() as wire:
         assert produce(wire, topic, batch([b"x"])).error_code == 0
 
+    write_idempotently(third)
     for broker in (third, dead):
         kill_whole(broker)
     fourth.restart()
