@@ -126,6 +126,11 @@ class RoleLocks(ByteLocks):
         """Unlink the file once it is sealed: a process that waits for one of its bytes finds it not `current`."""
         os.unlink(self._path)
 
+    def file(self) -> str:
+        """The device and inode of the file: another one for each copy of it."""
+        found = os.fstat(self._fd)
+        return f"{found.st_dev}:{found.st_ino}"
+
     def note(self) -> bytes:
         """The content of the file."""
         return os.pread(self._fd, _MOST_NOTE, 0)

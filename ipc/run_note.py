@@ -1,7 +1,8 @@
 """What a run directory says about the broker that has it, for the one that finds it dead: the content of `roles.lock`.
 
 Layout    : one line of JSON: `boot`, the kernel's boot id; `data_dir`, the first log directory; `key`, in the names of
-            the regions; `incarnation` of the regions, 0 before there are any. Empty: see below.
+            the regions; `incarnation` of the regions, 0 before there are any; `file`, the device and inode of the file
+            itself: a copy of a living broker's run directory has no locks, and is no dead broker. Empty: see below.
 Owner     : the broker that has the run directory.
 Writers   : the holder of the supervisor's byte, before it creates anything else.
 Lock      : the supervisor's byte of the same file (ipc.locks).
@@ -25,6 +26,7 @@ class RunNote(NamedTuple):
     data_dir: str
     key: str
     incarnation: int
+    file: str
 
     def encode(self) -> bytes:
         """The line."""
@@ -44,5 +46,5 @@ def decode(content: bytes) -> RunNote | None:
 
 
 def _types(note: RunNote) -> bool:
-    texts = (note.boot, note.data_dir, note.key)
+    texts = (note.boot, note.data_dir, note.key, note.file)
     return all(isinstance(text, str) and text for text in texts) and type(note.incarnation) is int

@@ -206,13 +206,13 @@ def _note_run(config: BrokerConfig, locks: RoleLocks, incarnation: int | None) -
             locks.write_note(b"")
         elif incarnation or not _has_note(locks):
             key = rundir.broker_key(config.data_dir)
-            locks.write_note(RunNote(boot_id.boot_id(), config.data_dir, key, incarnation).encode())
+            locks.write_note(RunNote(boot_id.boot_id(), config.data_dir, key, incarnation, locks.file()).encode())
 
 
 def _has_note(locks: RoleLocks) -> bool:
     """Whether a broker that died since the machine's boot has left a note."""
     former = run_note.decode(locks.note())
-    return former is not None and former.boot == boot_id.boot_id()
+    return former is not None and (former.boot, former.file) == (boot_id.boot_id(), locks.file())
 
 
 def _await_former_version(config: BrokerConfig) -> None:

@@ -9,7 +9,8 @@ Lock     : byte SWEEP of that `roles.lock`, then all bytes of roles, only if no 
            only tried. /dev/shm's own lock is held for each single region (ipc.region_files).
 Never    : a directory or a region of another user; a file without a note (systemd's memory outlives processes, and
            former versions write none); a note of another boot (another machine on a shared disk, or before a reboot);
-           a region of another incarnation. Brokers of another mount namespace that share /dev/shm have run directories
+           a copy of a file, which has the note of a living broker without its locks; a region of another incarnation.
+           Brokers of another mount namespace that share /dev/shm have run directories
            that are not seen from here; if one has the same data path, and so the same key, the incarnation differs.
 
 Interleavings, of a removal with
@@ -62,11 +63,13 @@ _ROLES = range(roles.ROLES)
 
 
 class Found(NamedTuple):
-    """A run directory as it is found. `private`: only this user can change it; `held`: a process has a byte."""
+    """A run directory as it is found. `private`: only this user can change it; `held`: a process has a byte; `file`:
+    RoleLocks.file."""
 
     private: bool
     held: bool
     note: RunNote | None
+    file: str
     boot: str
     uid: int
     regions: Sequence[RegionFile]
@@ -85,7 +88,9 @@ NOTHING = Plan([], False)
 def plan(found: Found) -> Plan:
     """The decision, see above. The run directory stays while a region of its key does."""
     note = found.note
-    if not found.private or found.held or note is None or not found.boot or note.boot != found.boot:
+    if not found.private or found.held or note is None or not found.boot:
+        return NOTHING
+    if (note.boot, note.file) != (found.boot, found.file):
         return NOTHING
     named = [one for one in found.regions if one.key == note.key]
     dead = [one for one in named if one.uid == found.uid and 0 < one.incarnation == note.incarnation]
@@ -96,7 +101,7 @@ def removable(run_dir: Path, locks: RoleLocks, regions: Sequence[RegionFile]) ->
     """What the next start removes here, as far as can be told without a lock."""
     held = locks.anyone(_ROLES)
     note = run_note.decode(locks.note())
-    return plan(Found(_private(run_dir), held, note, boot_id.boot_id(), os.getuid(), regions))
+    return plan(Found(_private(run_dir), held, note, locks.file(), boot_id.boot_id(), os.getuid(), regions))
 
 
 def sweep(own: Path) -> None:
@@ -143,7 +148,7 @@ def _remove(run_dir: Path, locks: RoleLocks) -> None:
     if note is None:
         return
     regions = region_files.found(note.key)
-    what = plan(Found(_private(run_dir), False, note, boot_id.boot_id(), os.getuid(), regions))
+    what = plan(Found(_private(run_dir), False, note, locks.file(), boot_id.boot_id(), os.getuid(), regions))
     removed = [one for one in what.regions if region_files.remove(one)]
     gone = what.directory and len(removed) == len(what.regions) and _remove_directory(run_dir, locks)
     if removed or gone:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,16 @@ def write_idempotently(broker: Broker) -> None:
     assert producer.flush(60) == 0 and any("producers" in name for name in broker.shared_memory())
 
 
+def copy_of_run_dir(broker: Broker, folder: Path) -> Path:
+    """As `cp -r` makes one: no process has a lock of its files."""
+    [source] = folder.glob(f"odradek-*/{broker_key(broker.data_dir)}")
+    copy = source.with_name("abcdefabcdef")
+    copy.mkdir(mode=0o700)
+    for name in ("config.json", "roles.lock"):
+        shutil.copy(source / name, copy)
+    return copy
+
+
 @pytest.mark.timeout(300)
 def test_killed_brokers_leave_nothing_and_living_and_starting_ones_are_not_touched(
     brokers: list[Broker], short_folder: Path
@@ -82,11 +93,13 @@ def test_killed_brokers_leave_nothing_and_living_and_starting_ones_are_not_touch
     text = alive.command("status", "--all").stdout
     assert "the next `odradek start` of this user removes what dead brokers left" in text
 
-    memory = alive.shared_memory()
+    memory, copy = alive.shared_memory(), copy_of_run_dir(alive, short_folder)
     for broker in (third, fourth, dead):  # at the same time, and one of them on the dead one's log directory
         broker.launch()
     for broker in (third, fourth, dead):
         broker.await_ready()
+    assert (copy / "roles.lock").exists(), "a copy is no dead broker"
+    shutil.rmtree(copy)
     assert {one["state"] for one in all_brokers(alive).values()} == {"running"}
     assert set(memory) <= set(alive.shared_memory()), "a living broker's memory is gone"
     with alive.wire() as wire:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
-from odradek.protocol.wire import INT32_MAX, INT64_MAX
+from odradek.protocol.wire import INT16_MAX, INT32_MAX, INT64_MAX
 from odradek.security.acls.acl_types import Code, Operation, PatternType, Permission, ResourceType
 from odradek.security.sasl.scram_keys import ScramMechanism, parse_credential
 
@@ -207,7 +207,7 @@ def _topic(_name: str, where: str, value: Any) -> Topic:
     found = _object(value, where)
     return Topic(
         partitions=_number(found, "partitions", where, INT32_MAX, 1),
-        replication_factor=_number(found, "replication_factor", where, INT32_MAX, 1),
+        replication_factor=_number(found, "replication_factor", where, INT16_MAX, 1),
         id=_text(found.get("id"), f"id of {where}"),
         configs=_configs(where, found.get("configs")),
     )

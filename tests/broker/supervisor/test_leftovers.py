@@ -17,7 +17,8 @@ KEY, OTHER_KEY = "0123456789ab", "ba9876543210"
 US, ANOTHER_USER = 1000, 1001
 DEAD, LIVING = 7, 8  # incarnations
 BOOT = "this-boot"
-NOTE = RunNote(BOOT, "/data", KEY, DEAD)
+FILE = "1:2"
+NOTE = RunNote(BOOT, "/data", KEY, DEAD, FILE)
 
 
 def region(key: str = KEY, uid: int = US, incarnation: int = DEAD, name: str = "control") -> RegionFile:
@@ -25,7 +26,7 @@ def region(key: str = KEY, uid: int = US, incarnation: int = DEAD, name: str = "
 
 
 def found(**changes: object) -> Found:
-    usual = Found(private=True, held=False, note=NOTE, boot=BOOT, uid=US, regions=[region()])
+    usual = Found(private=True, held=False, note=NOTE, file=FILE, boot=BOOT, uid=US, regions=[region()])
     return usual._replace(**changes)  # type: ignore[arg-type]
 
 
@@ -48,6 +49,7 @@ def test_a_broker_that_died_before_its_regions_leaves_only_its_directory() -> No
         {"held": True},
         {"note": None},
         {"note": NOTE._replace(boot="another machine's")},
+        {"note": NOTE._replace(file="a copy's")},
         {"boot": ""},
         {"note": NOTE._replace(boot=""), "boot": ""},
     ],
@@ -65,9 +67,9 @@ def test_the_directory_stays_while_a_region_of_its_key_does() -> None:
 def test_every_combination_removes_only_what_is_dead() -> None:
     """Nothing living is ever in a plan, and each doubt alone is enough."""
     files = [region(*words) for words in itertools.product((KEY, OTHER_KEY), (US, ANOTHER_USER), (0, DEAD, LIVING))]
-    notes = [None, *(RunNote(boot, "/d", KEY, run) for boot in (BOOT, "x") for run in (0, DEAD, LIVING))]
+    notes = [None, *(RunNote(boot, "/d", KEY, run, FILE) for boot in (BOOT, "x") for run in (0, DEAD, LIVING))]
     for private, held, note, boot in itertools.product((True, False), (True, False), notes, (BOOT, "")):
-        what = plan(Found(private, held, note, boot, US, files))
+        what = plan(Found(private, held, note, FILE, boot, US, files))
         certain = private and not held and note is not None and note.boot == boot == BOOT
         expected = [one for one in files if certain and note and one == region(KEY, US, note.incarnation or -1)]
         assert what.regions == expected
@@ -79,7 +81,7 @@ texts = st.text(min_size=1)
 
 @given(texts, texts, texts, st.integers())
 def test_a_note_is_read_as_it_was_written(boot: str, data_dir: str, key: str, incarnation: int) -> None:
-    note = RunNote(boot, data_dir, key, incarnation)
+    note = RunNote(boot, data_dir, key, incarnation, FILE)
     assert run_note.decode(note.encode() + b"rest of a longer former note") == note
 
 

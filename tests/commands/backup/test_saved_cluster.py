@@ -92,6 +92,7 @@ def changed(*path: Any, value: Any) -> str:
         (("topics", "a\x1b[2J"), [], r"topics, 'a\x1b[2J' must be an object"),
         (("topics", "\ud800"), {}, "half a surrogate pair"),
         (("brokers", "01"), {}, "must be the id of a broker"),
+        (("topics", "clicks", "replication_factor"), 40_000, "replication_factor of topics, 'clicks' must be"),
         (("brokers", "٣"), {}, "must be the id of a broker"),
         (("quotas", 0, "quotas", "producer_byte_rate"), "5", "must be a number"),
         (("quotas", 0, "quotas", "producer_byte_rate"), 10**400, "must be a number"),
