@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.commands._shared.client import Cluster
 from odradek.broker.commands.backup import committed_offsets, current_cluster
 from odradek.broker.commands.backup.current_cluster import Missing, section
-from odradek.broker.commands.backup.saved_cluster import (
-    ALL_BROKERS,
-    SavedCluster,
-)
-from odradek.broker.commands.backup.shown_text import shown
+from odradek.broker.commands.backup.saved_cluster import SavedCluster
+from odradek.broker.commands.backup.shown_text import shown, shown_broker
 
 if TYPE_CHECKING:
     from odradek.cluster.tree.tree import Tree
@@ -57,7 +54,7 @@ _SECTIONS: dict[str, tuple[str, Callable[[Cluster, Missing], Any], Any]] = {
 def left_out(saved: SavedCluster) -> list[str]:
     """Lines about what no backup has: it is a secret that brokers do not return."""
     lines = [
-        f"{_broker(name)}: {key} is a secret that brokers do not return"
+        f"{shown_broker(name)}: {key} is a secret that brokers do not return"
         for name, configs in (saved.brokers or {}).items()
         for key, value in configs.items() if value is None
     ]  # fmt: skip
@@ -67,15 +64,7 @@ def left_out(saved: SavedCluster) -> list[str]:
     ]
 
 
-def _broker(name: str) -> str:
-    return "all brokers" if name == ALL_BROKERS else f"broker {name}"
-
-
 def counts(saved: SavedCluster) -> str:
     """`3 topics, 2 groups, …`, of the sections that were read."""
-    sizes = {
-        name: len(found)
-        for name in ("topics", "brokers", "quotas", "users", "groups", "acls")
-        if (found := getattr(saved, name)) is not None
-    }
+    sizes = {name: len(found) for name in _SECTIONS if (found := getattr(saved, name)) is not None}
     return ", ".join(f"{name}: {size}" for name, size in sizes.items())

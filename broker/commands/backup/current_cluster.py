@@ -24,7 +24,7 @@ from odradek.broker.commands.backup.saved_cluster import (
     Entity,
     Topic,
 )
-from odradek.broker.commands.backup.shown_text import shown
+from odradek.broker.commands.backup.shown_text import shown, shown_broker
 from odradek.protocol.errors import SECURITY_DISABLED
 from odradek.security.acls.acl_filters import ResourcePatternFilter
 from odradek.security.sasl.scram_keys import format_credential
@@ -117,9 +117,7 @@ def _configs(cluster: Cluster, kind: int, names: Sequence[str], missing: Missing
 
 
 def _title(kind: int, name: str) -> str:
-    if kind == TOPIC:
-        return f"topic {shown(name)}"
-    return "all brokers" if name == ALL_BROKERS else f"broker {name}"
+    return f"topic {shown(name)}" if kind == TOPIC else shown_broker(name)
 
 
 def _describe(kind: int, names: Iterable[str]) -> Any:

@@ -20,7 +20,7 @@ from odradek.broker.commands.backup.saved_cluster import (
     Position,
     Topic,
 )
-from odradek.broker.commands.backup.shown_text import shown
+from odradek.broker.commands.backup.shown_text import shown, shown_broker
 
 
 class Outcome(Enum):
@@ -156,7 +156,7 @@ def _unset(value: str | None) -> str:
 def brokers(saved: Mapping[str, Configs], now: Mapping[str, Configs], *, overwrite: bool) -> Iterator[Item]:
     """Config by config: one that is unset in the cluster is set."""
     for name, configs in sorted(saved.items()):
-        title = "all brokers" if name == ALL_BROKERS else f"broker {name}"
+        title = shown_broker(name)
         for key, value in sorted(configs.items()):
             if name != ALL_BROKERS and name not in now:
                 yield Item(f"{title}, {shown(key)}", Outcome.FAILED, "no broker with this id is up")

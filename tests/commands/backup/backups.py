@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from odradek.broker.commands.backup.saved_cluster import Acl, Credential, Position, SavedCluster, Topic
-from odradek.protocol.wire import INT32_MAX, INT64_MAX
+from odradek.protocol.wire import INT16_MAX, INT32_MAX, INT64_MAX
 from odradek.security.acls.acl_types import Operation, PatternType, Permission, ResourceType
 from odradek.security.sasl.scram_keys import ScramCredential, ScramMechanism, format_credential
 
@@ -13,9 +13,10 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NUMBER = st.integers(0, INT64_MAX)
 INDEX = st.integers(0, INT32_MAX)
 COUNT = st.integers(1, INT32_MAX)
+FACTOR = st.integers(1, INT16_MAX)
 CONFIGS = st.dictionaries(TEXT, st.none() | TEXT, max_size=3)
 
-TOPICS = st.builds(Topic, COUNT, COUNT, TEXT, CONFIGS)
+TOPICS = st.builds(Topic, COUNT, FACTOR, TEXT, CONFIGS)
 NODES = st.builds(ScramCredential, *[st.binary(min_size=1, max_size=8)] * 3, st.integers(1, 20000)).map(
     lambda made: Credential(made.iterations, format_credential(made))
 )
