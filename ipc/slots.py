@@ -42,7 +42,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from odradek.ipc import memory_order
-from odradek.ipc.region import Region, RegionError
+from odradek.ipc.region import SHM, Region, RegionError
 from odradek.ipc.roles import ROLES
 
 CHUNK = 1024
@@ -330,7 +330,7 @@ class SlotTable:
 
     def attach(self) -> None:
         """Map every region that exists; a region that the controller is still creating is mapped on first use."""
-        while os.path.exists("/dev/shm" + self._name(len(self._regions))):
+        while os.path.exists(SHM + self._name(len(self._regions))):
             try:
                 self._regions.append(Region.attach(self._name(len(self._regions)), _KIND))
             except RegionError:

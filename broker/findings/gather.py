@@ -16,11 +16,11 @@ from odradek.broker.findings.facts import Affected, DirFacts, Facts, ProcessFact
 from odradek.cluster.configs import adopted_configs
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles
+from odradek.ipc.region import SHM
 from odradek.ipc.shm import Shared
 from odradek.storage.files import disks
 
 Row = Mapping[str, Any]
-_SHM = "/dev/shm"
 
 
 def facts(
@@ -37,7 +37,7 @@ def facts(
         processes=[_process(row, now) for row in rows],
         dirs=_dirs(config.log_dirs, shared.failed_dirs()),
         keep_free=int(config["odradek.retention.free.bytes"]),
-        shm=_dir(_SHM, False),
+        shm=_dir(SHM, False),
         zookeeper=str(config["zookeeper.connect"]),
         zookeeper_lost_s=_zookeeper_lost_s(rows, now),
         certificate_days=certificate_days(rows, now),

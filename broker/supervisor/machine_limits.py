@@ -6,12 +6,12 @@ import os
 import resource
 
 from odradek.broker.supervisor import spawn
+from odradek.ipc.region import SHM
 
 # A worker keeps a file or three open for each partition it touches, and one for each connection.
 WANTED_FILES = 4096
 # Sockets reach a child by descriptors above SAFE_FD (broker.supervisor.spawn): with fewer, no process could be started.
 LEAST_FILES = spawn.SAFE_FD + 64
-SHM = "/dev/shm"
 WANTED_SHM = 64 << 20
 NO_SHM = f"{SHM} does not exist: mount a tmpfs on it (mount -t tmpfs -o size=1g tmpfs {SHM})"
 
