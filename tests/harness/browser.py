@@ -9,6 +9,7 @@ import asyncio
 import base64
 import itertools
 import json
+import os
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -142,3 +143,9 @@ class Browser:
         box = self.evaluate(f"(({{x, y, width, height}}) => ({{x, y, width, height}}))({element})")
         clip = {**box, "height": min(box["height"], HEIGHT), "scale": 1}
         return base64.b64decode(self.command("Page.captureScreenshot", format="png", clip=clip)["data"])
+
+    def keep(self, name: str, otherwise: Path, selector: str = "html") -> None:
+        """Write the screenshot as `name` to the documents' folder with PICTURES, else to `otherwise`."""
+        picture = self.screenshot(selector)
+        assert picture.startswith(b"\x89PNG")
+        (Path(os.environ.get(PICTURES) or otherwise) / name).write_bytes(picture)

@@ -12,7 +12,7 @@ from odradek.pipeline.session import activate, session
 from ..harness import class_archives
 from ..harness.needs import connector_jars, missing, skip
 from ..harness.registry import SchemaRegistry
-from .spark_settings import all_settings
+from .spark_settings import LOCAL, all_settings, end_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def spark(room: str) -> Iterator[SparkSession]:
     made = session("tests", **_settings(room))
     yield made
     made.stop()
-    _end_java()
+    end_java()
 
 
 @pytest.fixture(scope="module")
@@ -72,24 +72,7 @@ def active(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def _settings(room: str) -> dict[str, str]:
     return {
-        "spark.master": "local[2]",
-        "spark.driver.memory": "1g",
-        "spark.driver.host": HERE,
-        "spark.driver.bindAddress": HERE,
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        **LOCAL,
         "spark.jars": ",".join(map(str, connector_jars())),
-        "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": f"{room}/warehouse",
-        "spark.ui.enabled": "false",
     }
-
-
-def _end_java() -> None:
-    from pyspark import SparkContext
-
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(60)
-    SparkContext._gateway = SparkContext._jvm = None

@@ -1,4 +1,4 @@
-"""Settings of the tests' Spark session for the duration of a block."""
+"""The tests' Spark session: its settings, those for the duration of a block, and its end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+LOCAL = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
 
 
 @contextmanager
@@ -39,3 +50,15 @@ def all_settings(spark: SparkSession) -> Iterator[None]:
 def _restore(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
     for name, was in settings.items():
         spark.conf.unset(name) if was is None else spark.conf.set(name, was)
+
+
+def end_java() -> None:
+    """End the Java of this process, which writes its archive of classes then, if it was told to."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    assert gateway.proc.wait(300) == 0
+    SparkContext._gateway = SparkContext._jvm = None

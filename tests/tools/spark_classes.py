@@ -7,22 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark import SparkContext
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from odradek.pipeline.session import session
 
+from ..pipeline.spark_settings import LOCAL, end_java
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-SETTINGS = {
-    "spark.master": "local[2]",
-    "spark.driver.memory": "1g",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-}
 
 
 class Numbers(DataSource):
@@ -91,18 +83,8 @@ def stream(spark: SparkSession, folder: Path) -> None:
         writer.option("checkpointLocation", str(folder / name)).trigger(availableNow=True).start().awaitTermination()
 
 
-def end_java() -> None:
-    """Java writes the archive when it ends."""
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    assert gateway.proc.wait() == 0
-
-
 def main() -> None:
-    options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-    spark = session("classes", **SETTINGS, **{"spark.driver.extraJavaOptions": options})
+    spark = session("classes", **LOCAL)
     with tempfile.TemporaryDirectory() as folder:
         batches(spark, Path(folder))
         stream(spark, Path(folder))

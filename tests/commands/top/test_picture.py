@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from kafka import KafkaProducer
 
 from ...harness.broker import Broker
-from ...harness.browser import PICTURES, Browser
+from ...harness.browser import Browser
 from ...harness.process import wait_until
 from .terminal import top
 
@@ -43,6 +42,4 @@ def test_a_picture_of_top(fresh_broker: Callable[..., Broker], tmp_path: Path) -
         browser.open("about:blank")
         browser.evaluate(_PAGE.replace("MARKUP", json.dumps(markup)))
         assert "worker-0" in browser.text()
-        picture = browser.screenshot("pre")
-    assert picture.startswith(b"\x89PNG")
-    (Path(os.environ.get(PICTURES) or tmp_path) / "top.png").write_bytes(picture)
+        browser.keep("top.png", tmp_path, "pre")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -10,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from kafka import KafkaProducer
 
-from ....harness.browser import PICTURES, Browser
+from ....harness.browser import Browser
 from ....harness.process import wait_until
 from .conftest import GROUP, MARKUP, Console
 
@@ -156,6 +155,4 @@ def test_a_picture_of_the_page(browser: Browser, console: Console, tmp_path: Pat
             )
 
         wait_until(drawn, 60, "the load is drawn")
-    picture = browser.screenshot()
-    assert picture.startswith(b"\x89PNG")
-    (Path(os.environ.get(PICTURES) or tmp_path) / "console.png").write_bytes(picture)
+    browser.keep("console.png", tmp_path)
