@@ -21,13 +21,11 @@ from odradek.broker.commands._shared.options import (
     load_properties,
 )
 from odradek.broker.commands._shared.zookeeper import check_config_file, zk_config_option
+from odradek.broker.commands.backup.restore_options import KINDS, Recreated, RestoreOptions
 
 if TYPE_CHECKING:
     from odradek.broker.commands._shared.client import Cluster
     from odradek.cluster.tree.tree import Tree
-
-_KINDS = ("topics", "brokers", "quotas", "users", "groups", "acls")
-_RECREATED = ("refuse", "time", "exact")
 
 
 def _where(function: Any) -> Any:
@@ -101,14 +99,14 @@ def create(file: Path, **where: Any) -> None:
 @_where
 @flag("--dry-run", "Only print what would be restored.")
 @flag("--overwrite", "Also set values that differ; without it they are left alone. Nothing is deleted or lowered.")
-@click.option("--only", multiple=True, type=click.Choice(_KINDS), help="Restore only this kind; may be repeated.")
+@click.option("--only", multiple=True, type=click.Choice(KINDS), help="Restore only this kind; may be repeated.")
 @click.option(
     "--replication-factor", "factor", type=click.IntRange(1, 32767), help="Of new topics, instead of the backup's."
 )
 @click.option(
     "--recreated-topics",
     "recreated",
-    type=click.Choice(_RECREATED),
+    type=click.Choice([one.value for one in Recreated]),
     default="refuse",
     show_default=True,
     help="Offsets in topics that are not those of the backup, by their ids: not set; found by the time of the next "
@@ -126,12 +124,11 @@ def restore(
       odradek backup restore --bootstrap-server localhost:9092 backup.json --dry-run
     """
     from odradek.broker.commands.backup import backup_file, restore_report
-    from odradek.broker.commands.backup.plan_offsets import Recreated
-    from odradek.broker.commands.backup.restore_backup import Restore, RestoreOptions
+    from odradek.broker.commands.backup.restore_backup import Restore
     from odradek.broker.errors import OdradekError
 
     saved = backup_file.read(file)
-    options = RestoreOptions(only or _KINDS, overwrite, dry_run, factor, Recreated(recreated))
+    options = RestoreOptions(only or KINDS, overwrite, dry_run, factor, Recreated(recreated))
     with _opened(where) as (cluster, tree):
         restored = Restore(cluster, tree, saved, options).run()
         failed = restore_report.print_report(restored, dry_run=dry_run, as_json=as_json)

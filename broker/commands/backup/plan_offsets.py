@@ -8,20 +8,12 @@ the first offset with that time or a later one. So with `time` a group may read 
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import Enum
 from typing import NamedTuple
 
+from odradek.broker.commands.backup.restore_options import Recreated
 from odradek.broker.commands.backup.restore_plans import Item, NewOffset, Outcome
 from odradek.broker.commands.backup.saved_cluster import Partition, Position
 from odradek.broker.commands.backup.shown_text import shown
-
-
-class Recreated(Enum):
-    """What to do about topics that are not those of the backup (`--recreated-topics`)."""
-
-    REFUSE = "refuse"
-    TIME = "time"
-    EXACT = "exact"
 
 
 class Log(NamedTuple):

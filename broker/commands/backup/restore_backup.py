@@ -7,7 +7,6 @@ that was interrupted is started again, and one that is complete changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.broker.commands._shared.client import Cluster
@@ -15,7 +14,8 @@ from odradek.broker.commands.backup import current_cluster, plan_offsets, restor
 from odradek.broker.commands.backup.carry_out import carry_out
 from odradek.broker.commands.backup.committed_offsets import LATEST, Positions, committed
 from odradek.broker.commands.backup.current_cluster import REFUSED
-from odradek.broker.commands.backup.plan_offsets import Log, Recreated
+from odradek.broker.commands.backup.plan_offsets import Log
+from odradek.broker.commands.backup.restore_options import KINDS, RestoreOptions
 from odradek.broker.commands.backup.restore_plans import Item, Outcome
 from odradek.broker.commands.backup.saved_cluster import Partition, SavedCluster, Topic
 from odradek.broker.commands.backup.shown_text import shown
@@ -24,22 +24,10 @@ from odradek.broker.commands.consumer_groups.describe_groups import described, l
 if TYPE_CHECKING:
     from odradek.cluster.tree.tree import Tree
 
-KINDS = ("topics", "brokers", "quotas", "users", "groups", "acls")  # in the order of the restore
 _EARLIEST = -2
 
 T = TypeVar("T")
 _WITHOUT_MEMBERS = ("Empty", "Dead")
-
-
-@dataclass(frozen=True)
-class RestoreOptions:
-    """What the options of the command say; `factor` is None for the backup's replication factors."""
-
-    only: Collection[str] = KINDS
-    overwrite: bool = False
-    dry_run: bool = False
-    factor: int | None = None
-    recreated: Recreated = Recreated.REFUSE
 
 
 class Restore:

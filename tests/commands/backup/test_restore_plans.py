@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from odradek.broker.commands.backup import restore_plans
-from odradek.broker.commands.backup.plan_offsets import Log, Recreated, item, needed_time
+from odradek.broker.commands.backup.plan_offsets import Log, item, needed_time
+from odradek.broker.commands.backup.restore_options import Recreated
 from odradek.broker.commands.backup.restore_plans import (
     Item,
     MorePartitions,
