@@ -61,20 +61,19 @@ def _send(cluster: Cluster, tree: Tree | None, changes: Sequence[Any]) -> Errors
     if isinstance(changes[0], NewCredential):
         assert tree is not None  # the plan has such changes only with a tree
         return _credentials(tree, changes)
-    if isinstance(changes[0], NewConfig | NewOffset):
-        key = _config_target if isinstance(changes[0], NewConfig) else _group
+    if key := _TOGETHER.get(type(changes[0])):
         groups = [list(some) for _, some in groupby(sorted(changes, key=key), key=key)]
     else:
         groups = [list(some) for some in pieces(changes)]
     return {change: why for some in groups for change, why in _together(cluster, some).items()}
 
 
-def _config_target(change: NewConfig) -> tuple[str, str]:
-    return change.kind, change.name
-
-
-def _group(change: NewOffset) -> str:
-    return change.group
+# What a change is for, by its type: those for the same go in one request, alone.
+_TOGETHER: dict[type, Callable[[Any], str]] = {
+    NewConfig: lambda change: f"{change.kind} {change.name}",
+    NewQuota: lambda change: repr(change.entity),
+    NewOffset: lambda change: change.group,
+}
 
 
 def _together(cluster: Cluster, changes: Sequence[Any]) -> Errors:
@@ -84,7 +83,7 @@ def _together(cluster: Cluster, changes: Sequence[Any]) -> Errors:
         codes = patiently(cluster, lambda: send(cluster, changes))
     except REFUSED as error:
         codes = [(_UNKNOWN, str(error)) for _ in changes]
-    if len(changes) > 1 and isinstance(changes[0], NewConfig) and codes[0][0]:
+    if len(changes) > 1 and isinstance(changes[0], NewConfig | NewQuota) and codes[0][0]:
         return {one: why for change in changes for one, why in _together(cluster, [change]).items()}
     return {id(one): text or explain(code) for one, (code, text) in zip(changes, codes, strict=True) if code}
 
@@ -140,17 +139,14 @@ def _configs(cluster: Cluster, changes: Sequence[NewConfig]) -> Codes:
 
 
 def _quotas(cluster: Cluster, changes: Sequence[NewQuota]) -> Codes:
+    """All of one entity: an answer has an entity once, however often it is in the request."""
     make = AlterClientQuotasRequest.EntryData
-    entries = [
-        make(
-            entity=[make.EntityData(entity_type=kind, entity_name=name) for kind, name in one.entity],
-            ops=[make.OpData(key=one.key, value=one.value, remove=False)],
-        )
-        for one in changes
-    ]
-    request = AlterClientQuotasRequest(entries=entries, validate_only=False)
+    entity = [make.EntityData(entity_type=kind, entity_name=name) for kind, name in changes[0].entity]
+    ops = [make.OpData(key=one.key, value=one.value, remove=False) for one in changes]
+    request = AlterClientQuotasRequest(entries=[make(entity=entity, ops=ops)], validate_only=False)
     answer = cluster.send_to_controller(request, lambda found: [one.error_code for one in found.entries])
-    return [(one.error_code, one.error_message) for one in answer.entries]
+    (result,) = answer.entries
+    return [(result.error_code, result.error_message)] * len(changes)
 
 
 def _acls(cluster: Cluster, changes: Sequence[NewAcl]) -> Codes:

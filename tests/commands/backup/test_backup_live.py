@@ -87,7 +87,14 @@ def fill(broker: SecuredBroker) -> None:
     odradek_run(*configs, "--broker-defaults", "--add-config", "message.max.bytes=2000000")
     odradek_run(*configs, "--broker", "0", "--add-config", "log.cleaner.threads=2")
     odradek_run(*configs, "--broker", "0", "--add-config", f"listener.name.sasl_ssl.plain.sasl.jaas.config=[{JAAS}]")
-    odradek_run(*configs, "--user", HOSTILE, "--client-defaults", "--add-config", "request_percentage=12.5")
+    odradek_run(
+        *configs,
+        "--user",
+        HOSTILE,
+        "--client-defaults",
+        "--add-config",
+        "request_percentage=12.5,producer_byte_rate=1e9",
+    )
     odradek_run(*configs, "--ip", "10.0.0.1", "--add-config", "connection_creation_rate=5")
     odradek_run("users", "add", "scram,=ö", *at, "--password-stdin", stdin="pw-3f8c\n")
     acl = ("acls", *at, "--add", "--allow-principal", "User:scram,=ö", "--operation", "Read")
