@@ -78,7 +78,7 @@ def played(side: Side, case: Case) -> dict[tuple[int, int], Any]:
 def test_answers_with_each_acl_equal_kafkas(sides: tuple[Side, Side]) -> None:
     of_these = [case for case in cases() if {acl.kind for acl in case} <= {ResourceType.TOPIC, ResourceType.CLUSTER}]
     seen = []
-    for case in of_these[::EACH]:
+    for case in of_these[:: max(1, EACH // 2)]:  # with fewer of them, the ACLs hardly make a difference
         ours, theirs = (played(side, case) for side in sides)
         assert ours == theirs, case
         seen.append(repr(ours))
