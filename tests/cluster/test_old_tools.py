@@ -18,6 +18,7 @@ from odradek.cluster.tree.zookeeper import ZooKeeperTree
 
 from ..clients.admin import unique
 from ..harness import java
+from ..harness.broker import Broker
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until
 
@@ -48,8 +49,21 @@ def tool(cluster: Cluster, name: str, *words: str) -> str:
 
 def rows(cluster: Cluster, topic: str) -> dict[int, Any]:
     """A topic's partitions that have a leader, from Metadata."""
-    found = cluster.metadata(topic).topics[0].partitions
-    return {row.partition_index: row for row in found if row.leader_id >= 0}
+    return _led(cluster.metadata(topic))
+
+
+def _led(answer: Any) -> dict[int, Any]:
+    return {row.partition_index: row for row in answer.topics[0].partitions if row.leader_id >= 0}
+
+
+def await_partitions(cluster: Cluster, topic: str, partitions: int) -> None:
+    """Wait until every broker knows the leaders of all partitions: a client may ask any of them."""
+
+    def known(broker: Broker) -> bool:
+        with broker.wire() as wire:
+            return len(_led(wire.metadata(topic))) == partitions
+
+    wait_until(lambda: all(map(known, cluster.running())), 30, f"{partitions} leaders of {topic} at every broker")
 
 
 def send(cluster: Cluster, topic: str, partitions: int) -> None:
@@ -78,7 +92,7 @@ def make(cluster: Cluster, *words: str) -> str:
     """Create a topic of two partitions and factor 3, and wait for the leaders."""
     name = unique("old")
     tool(cluster, "TopicCommand", "--create", "--topic", name, "--partitions", "2", "--replication-factor", "3", *words)
-    wait_until(lambda: len(rows(cluster, name)) == 2, 30, f"leaders of {name}")
+    await_partitions(cluster, name, 2)
     return name
 
 
@@ -98,7 +112,7 @@ def test_added_partitions_keep_records(cluster: Cluster, tree: ZooKeeperTree) ->
     send(cluster, name, 2)
     before = znodes.decode_topic(tree.get(znodes.topic_path(name))[0]).id
     tool(cluster, "TopicCommand", "--alter", "--topic", name, "--partitions", "4")
-    wait_until(lambda: len(rows(cluster, name)) == 4, 30, "four leaders")
+    await_partitions(cluster, name, 4)
     assert znodes.decode_topic(tree.get(znodes.topic_path(name))[0]).id == before
     send(cluster, name, 4)
     assert [count(cluster, name, index) for index in range(4)] == [2 * RECORDS] * 2 + [RECORDS] * 2
