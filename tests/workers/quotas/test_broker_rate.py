@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from odradek.ipc import quotas
@@ -53,14 +53,17 @@ def _workers(new_table: NewTable, window: Window, bound: float) -> list[BrokerRa
 
 @EXACT
 @given(STEPS, st.sampled_from(WINDOWS), st.sampled_from([0.5, 7.25, 80.0]))
+@example([(1, 2, 0), (1, 0, 1000), (0, 1, 1500)], WINDOWS[1], 0.5)  # nothing counts too while the quota is exceeded
 def test_throttle_times_equal_those_of_one_process(
     new_table: NewTable, steps: list[tuple[int, int, int]], window: Window, bound: float
 ) -> None:
     workers, model, now_ms = _workers(new_table, window, bound), Rate(window), 5000
     for worker, amount, pause in steps:
         now_ms += pause
+        small = abs(amount) < bound * window.whole_ms / 1_000_000
+        collected = small and now_ms >= workers[worker]._exceeded_ms
         throttle_ms = workers[worker].record(amount, now_ms)
-        if abs(amount) >= bound * window.whole_ms / 1_000_000:  # smaller amounts are collected first
+        if not collected:
             model.record(amount, now_ms)
             assert throttle_ms == model.throttle_ms(bound, now_ms)
         else:
