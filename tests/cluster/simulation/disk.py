@@ -158,12 +158,13 @@ class Disk:
             directory.deleted = True
             self.truncated(directory)
 
-    def lose_unsynced(self, between: Callable[[int, int], int]) -> dict[tuple[bytes, int], int]:
-        """Logs lose some records that were in memory only; returns where those logs ended."""
-        ends = {one: len(one.records) for one in self.all() if not one.log_dir.broken}
-        for directory in ends:
+    def lose_unsynced(self, between: Callable[[int, int], int]) -> dict[tuple[bytes, int], tuple[int, list[Any]]]:
+        """Logs lose some records that were in memory only; returns where those logs end now, and the lost records."""
+        before = {one: list(one.records) for one in self.all() if not one.log_dir.broken}
+        for directory in before:
             directory.lose_unsynced(between)
-        return {one.key: end for one, end in ends.items() if len(one.records) < end}
+        ends = {one: len(one.records) for one in before}
+        return {one.key: (ends[one], had[ends[one] :]) for one, had in before.items() if ends[one] < len(had)}
 
     def mend(self) -> None:
         """Repair all disks. Where a log was recreated in another directory meanwhile, remove the older one: Kafka does

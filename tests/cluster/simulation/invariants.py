@@ -61,6 +61,7 @@ class Invariants:
         self._deleted: dict[Key, int] = defaultdict(int)  # below these offsets, by DeleteRecords
         self._marks: dict[tuple[int, int], tuple[int, int]] = {}  # of a slot's life: led since, high watermark
         self._deleted_logs: dict[Key, list[Directory]] = defaultdict(list)
+        self._lost_with_power: dict[Key, list[tuple[int, list[Record]]]] = defaultdict(list)  # by which brokers
         self._released: list[Any] = []  # since the step before
         self._grown = False  # whether more is committed than after the step before
         self._controllers: dict[int, int] = {}
@@ -207,9 +208,11 @@ class Invariants:
         """A broker has lost its disk: it has nothing of the ISRs that it is in."""
         self.exempt |= {(broker, self.keys[path]) for path, state in self.states.items() if broker in state.isr}
 
-    def lost_power(self, broker: int, ends: dict[Key, int]) -> None:
-        """Logs of a broker have lost records at their ends."""
-        self.cut_short |= {(broker, key): end for key, end in ends.items()}
+    def lost_power(self, broker: int, cut: dict[Key, tuple[int, list[Record]]]) -> None:
+        """Logs of a broker have lost the records from an offset on."""
+        for key, (end, records) in cut.items():
+            self.cut_short[broker, key] = end + len(records)
+            self._lost_with_power[key].append((broker, records))
 
     def _check_controller(self, writer: int, path: str) -> int:
         """The controller's epoch; only the broker elected for it writes in it."""
@@ -402,7 +405,7 @@ class Invariants:
 
     def acknowledged(self, topic: str, key: Key, offset: int, record: Record, min_isr: int) -> None:
         """acks=all: the record must never be lost. It is committed, so that every member of each later ISR must have
-        it, and at least `min_isr` replicas have it, or had it until their logs were deleted.
+        it, and at least `min_isr` replicas have it, or had it until their logs were deleted or they lost power.
 
         The leader's ISR counts, as for Kafka's `min.insync.replicas`. A leader that does not know yet that a move is
         complete still has a replica in it that is deleted at once, since the controller does not wait for the leader's
@@ -410,6 +413,7 @@ class Invariants:
         """
         logs = [one.disk.find(topic, key) for one in self.cluster.brokers.values()] + self._deleted_logs[key]
         holders = {log.disk.broker for log in logs if log is not None and _holds(log, offset, record)}
+        holders |= {broker for broker, lost in self._lost_with_power[key] if record in lost}
         if len(holders) < min_isr and not self._may_lack(topic, key):
             self.wrong(f"{topic}-{key[1]}: acknowledged at {offset}: {record}, which only {sorted(holders)} have")
         self.acked[key][offset] = record
@@ -419,9 +423,8 @@ class Invariants:
 
     def _may_lack(self, topic: str, key: Key) -> bool:
         """Whether replicas of a partition may have lost records, or belong to a topic that was removed by hand."""
-        lost_power = any(one == key for _, one in self.cut_short)
         remade = topic not in self.cluster.topics or self.cluster.topic(topic).id != key[0]
-        return bool(self.exempt) or lost_power or remade
+        return bool(self.exempt) or remade
 
     def check_acked(self) -> None:
         """At the end of the history."""
