@@ -94,5 +94,11 @@ def test_follows_kafka_and_leads_when_it_is_killed(mixed: Mixed) -> None:
         mixed.kafka.kill()
         wait_until(lambda: state(tree, "mixed").leader == OURS, 60, "ours leads")
         assert consume(mixed, "mixed", 1500) == list(range(1500))
+
+        wait_until(lambda: tree.children(znodes.BROKER_IDS) == [str(OURS)], 30, "Kafka's session has ended")
+        mixed.kafka.start()
+        wait_until(lambda: sorted(state(tree, "mixed").isr) == [KAFKA, OURS], 60, "Kafka follows ours as controller")
+        produce(mixed, "mixed", 1500, 500)
+        assert consume(mixed, "mixed", 2000) == list(range(2000))
     finally:
         tree.close()

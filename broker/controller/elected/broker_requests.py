@@ -2,7 +2,7 @@
 
 `cluster.decisions.broker_request_batch` decides which broker gets what. Requests reach a broker in the order in which
 they are made here (broker.interbroker.peers): LeaderAndIsr before the UpdateMetadata that clients see, then
-StopReplica.
+StopReplica. A broker that has just started gets the live brokers before all that.
 """
 
 from __future__ import annotations
@@ -86,7 +86,17 @@ class BrokerRequests:
         """Send the full state to new brokers; send the others the new list of live brokers."""
         full = {broker for broker in brokers if broker_request_batch.is_full(self._context, broker)}
         self._need_full_state = (self._need_full_state | set(brokers)) - full
+        self._send_live_brokers(brokers)
         self._send_requests(broker_request_batch.full_state(self._context, brokers), full=full)
+
+    def _send_live_brokers(self, brokers: Collection[int]) -> None:
+        """Name the live brokers to new ones before their LeaderAndIsr, as Kafka's onBrokerStartup does.
+
+        An Apache broker ignores that it follows a leader that it does not know, and answers without an error
+        (ReplicaManager.makeFollowers): it would never fetch.
+        """
+        for broker in set(brokers) & self._brokers.peers.keys():
+            self._send_update_metadata(broker, self._term(broker), [])
 
     def _send_pending_full_state(self) -> None:
         """Send the full state to brokers that have not had it yet, or may have logs of a topic since recreated."""
@@ -141,9 +151,8 @@ class BrokerRequests:
     def _send_requests(
         self, told: Mapping[int, BrokerRequestBatch], stopped: Stopped | None = None, full: Collection[int] = ()
     ) -> None:  # fmt: skip
-        epoch = self._context.controller_epoch
         for broker, requests in told.items():
-            term = ControllerTerm(self._own, epoch, self._brokers.epochs.get(broker, -1), full=broker in full)
+            term = self._term(broker, full=broker in full)
             if requests.leader_and_isr:
                 self._send_leader_and_isr(broker, term, requests.leader_and_isr)
             self._send_update_metadata(broker, term, requests.metadata)
@@ -151,6 +160,11 @@ class BrokerRequests:
                 self._send_stop_replica(
                     broker, term, requests.stop, _reporting(broker, stopped) if stopped else _log_errors
                 )
+
+    def _term(self, broker: int, *, full: bool = False) -> ControllerTerm:
+        return ControllerTerm(
+            self._own, self._context.controller_epoch, self._brokers.epochs.get(broker, -1), full=full
+        )
 
     def _send_leader_and_isr(self, broker: int, term: ControllerTerm, parts: Sequence[LeaderAndIsr]) -> None:
         def done(error: int, errors: Errors) -> None:
