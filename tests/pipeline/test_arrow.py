@@ -183,7 +183,7 @@ def _formats() -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("magic", "codec"), _formats())
-@pytest.mark.parametrize("bits", [0x01, 0x80, 0xFF])
+@pytest.mark.parametrize("bits", [0x80, *(pytest.param(bits, marks=pytest.mark.long) for bits in (0x01, 0xFF))])
 def test_no_damaged_byte_makes_a_wrong_record(magic: int, codec: int, bits: int) -> None:
     """Damage every byte of a batch between two others.
 

@@ -86,7 +86,7 @@ def _deaths(tmp_path: Path, **config: Any) -> Iterator[tuple[int, Live]]:
             yield step, world
 
 
-@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize("idempotent", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_death_during_append_index_and_roll(tmp_path: Path, idempotent: bool) -> None:
     producer = 3 if idempotent else -1
 
@@ -197,7 +197,7 @@ def test_death_during_delete_records(tmp_path: Path) -> None:
     pytest.fail("the work never came to its end")
 
 
-@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("commit", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_death_at_the_end_of_a_transaction(tmp_path: Path, commit: bool) -> None:
     for step, world in _deaths(tmp_path):
         partition = world.partition()
@@ -222,7 +222,7 @@ def test_death_at_the_end_of_a_transaction(tmp_path: Path, commit: bool) -> None
     pytest.fail("the work never came to its end")
 
 
-@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("leads", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_death_while_becoming_leader_of_another_epoch(tmp_path: Path, leads: bool) -> None:
     """The controller process dies, the leader continues to write, and then the request is carried out again. The former
     epoch ends with its last record: a follower that got a lower end would truncate committed records.

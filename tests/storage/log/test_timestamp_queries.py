@@ -21,6 +21,7 @@ from ...harness import effort
 from ..compaction.compacting import Kept, compact, consume, keyed, seal
 from ..live import NOW, Live, live, put
 
+SEEDS = [*range(40), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(40, 150))]
 SMALL = {"segment_bytes": 400, "index_interval_bytes": 100, "cleanup_policy": "compact", "delete_retention_ms": 0}
 
 
@@ -93,7 +94,7 @@ def single(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(timestamp_queries, name, 1)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.usefixtures("single")
 def test_first_record_not_older_than_a_timestamp(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -111,7 +112,7 @@ def test_first_record_not_older_than_a_timestamp(tmp_path: Path, seed: int) -> N
                 assert not [offset for offset in candidates if offset < found.offset]
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.usefixtures("single")
 def test_record_with_the_largest_timestamp(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -287,6 +287,17 @@ STREAMS = {  # with the states that must occur between two calls
 }
 
 
+COSTLY_WALKS = {"LPPP", "PAPL", "PLA"}  # many seconds each; the others meet their states too
+
+
+def _some_long(kinds: Iterable[tuple[int, ...]]) -> list[Any]:
+    named = {"".join("PALCGR"[kind] for kind in one): one for one in kinds}
+    return [
+        pytest.param(one, id=name, marks=[pytest.mark.long] if name in COSTLY_WALKS else [])
+        for name, one in named.items()
+    ]
+
+
 def _walk(
     kinds: tuple[int, ...], sizes: list[int], monkeypatch: pytest.MonkeyPatch, actions: list[tuple[Any, ...]] = ACTIONS
 ) -> Iterator[Front]:
@@ -309,7 +320,7 @@ def _walk(
                 yield front
 
 
-@pytest.mark.parametrize("kinds", STREAMS, ids=lambda kinds: "".join("PALCG"[kind] for kind in kinds))
+@pytest.mark.parametrize("kinds", _some_long(STREAMS))
 def test_every_sequence_of_bytes_and_events_follows_the_model(
     kinds: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,7 +341,7 @@ SESSIONS = {  # as STREAMS
 }
 
 
-@pytest.mark.parametrize("kinds", SESSIONS, ids=lambda kinds: "".join("PALCGR"[kind] for kind in kinds))
+@pytest.mark.parametrize("kinds", _some_long(SESSIONS))
 def test_session_that_ends_at_any_time_follows_the_model(
     kinds: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
