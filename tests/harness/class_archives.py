@@ -11,6 +11,8 @@ from pathlib import Path
 
 from .needs import cache
 
+BROKER = "kafka.Kafka"
+OWN = (BROKER, "org.apache.zookeeper.server.quorum.QuorumPeerMain")  # programs with an archive of their own
 QUIET = ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]  # an archive that does not fit is no warning
 
 
@@ -19,9 +21,9 @@ def spark() -> Path:
     return Path(sys.prefix) / "spark.jsa"
 
 
-def kafka(version: str, main: str) -> Path:
-    """The archive of the program `main` of Apache Kafka `version`."""
-    return cache() / "classes" / f"{version}-{main}.jsa"
+def kafka(version: str, main: str = BROKER) -> Path:
+    """The archive of the program `main` of Apache Kafka `version`; the tools share the broker's."""
+    return cache() / "classes" / f"{version}-{main if main in OWN else BROKER}.jsa"
 
 
 def options(archive: Path) -> list[str]:

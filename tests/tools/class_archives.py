@@ -18,7 +18,7 @@ from ..harness.apache import Apache
 from ..harness.needs import missing
 from ..harness.zookeeper import MAIN, ZooKeeper
 
-KAFKA = "3.9.1"
+VERSIONS = "3.9.1", "4.1.0"
 
 
 @contextlib.contextmanager
@@ -27,6 +27,7 @@ def written(archive: Path) -> Iterator[list[str]]:
     leaves a broken archive.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
+    archive.unlink(missing_ok=True)  # a program that reads one cannot write one
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         file = Path(folder) / archive.name
         yield [f"-XX:ArchiveClassesAtExit={file}", *class_archives.QUIET]
@@ -41,29 +42,32 @@ def spark() -> None:
 
 
 def zookeeper(folder: Path) -> None:
-    with written(class_archives.kafka(KAFKA, MAIN)) as options:
+    with written(class_archives.kafka(VERSIONS[0], MAIN)) as options:
         server = ZooKeeper(folder, options=options).start().process
         assert server is not None
         server.terminate()
         server.wait()
 
 
-def broker(folder: Path) -> None:
-    apache = Apache(KAFKA, folder)
+def broker(version: str, folder: Path) -> None:
+    folder.mkdir()
+    apache = Apache(version, folder)
     apache.format()
-    with written(class_archives.kafka(KAFKA, "kafka.Kafka")) as options:
+    with written(class_archives.kafka(version)) as options:
         apache.spawn(options)
         apache.await_ready()
         apache.stop()
 
 
 def main() -> None:
-    if why := missing("java") or missing(f"java-{KAFKA}"):
-        sys.exit(why)
+    for tool in ("java", *(f"java-{version}" for version in VERSIONS)):
+        if why := missing(tool):
+            sys.exit(why)
     spark()
     with tempfile.TemporaryDirectory() as folder:
         zookeeper(Path(folder))
-        broker(Path(folder))
+        for version in VERSIONS:
+            broker(version, Path(folder, version))
 
 
 if __name__ == "__main__":
