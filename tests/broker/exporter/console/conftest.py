@@ -75,7 +75,10 @@ def fill(broker: Broker) -> None:
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     """For a module of tests."""
     address = f"127.0.0.1:{free_port()}"
-    broker = Broker(tmp_path_factory.mktemp("console"), odradek_console_listener=address)
+    keep_free = 1  # so that a full disk of this machine is nothing that is wrong with the broker
+    broker = Broker(
+        tmp_path_factory.mktemp("console"), odradek_console_listener=address, odradek_retention_free_bytes=keep_free
+    )
     try:
         running = started(broker, address)
         fill(broker)
