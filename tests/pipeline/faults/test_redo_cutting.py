@@ -72,6 +72,7 @@ def test_adaptive_execution_is_refused_before_any_write(
     assert_accounted(broker, sent, target)
 
 
+@pytest.mark.long
 def test_changed_shuffle_partitions_are_refused(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """Spark restores this setting only for stateful queries. With the former value, the batch is repeated."""
     source, target = create_topic(broker, partitions=2), create_topic(broker)
