@@ -8,7 +8,7 @@ Java reads ISO-8859-1; today's editors write UTF-8, so this tries UTF-8 first an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -40,6 +40,19 @@ def load(path: Path) -> dict[str, str]:
 def parse(text: str) -> dict[str, str]:
     """Parse the text of a properties file; the last value of a repeated key wins."""
     return dict(_pair(line) for line in _logical_lines(text))
+
+
+def text_of(settings: Mapping[str, str]) -> str:
+    """The text that `parse` reads as these settings, a line each. Keys have no blank, `=` or `:`, as Kafka's."""
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def _escaped(value: str) -> str:
+    """`value` with escapes for what a line cannot hold: backslashes, line breaks, and blanks before all else."""
+    text = value.replace("\\", "\\\\")
+    for letter, character in _ESCAPES.items():
+        text = text.replace(character, f"\\{letter}")
+    return f"\\{text}" if text.startswith(" ") else text
 
 
 def _logical_lines(text: str) -> Iterator[str]:

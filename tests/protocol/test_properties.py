@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.protocol.properties import PropertiesError, load, parse
+from odradek.protocol.properties import PropertiesError, load, parse, text_of
 
 TABLE = [
     ("a=b", {"a": "b"}),
@@ -85,6 +85,11 @@ _TEXT = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]), 
 def test_properties_stored_as_by_java_are_parsed(properties: dict[str, str]) -> None:
     lines = [f"{_escape(key, True)}={_escape(value, False)}" for key, value in properties.items()]
     assert parse("#Fri Jan 01 00:00:00 UTC 2021\n" + "\n".join(lines)) == properties
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z]+(\.[a-z]+)*", fullmatch=True), _TEXT, max_size=5))
+def test_written_settings_are_parsed(settings: dict[str, str]) -> None:
+    assert parse(text_of(settings)) == settings
 
 
 @given(st.text(max_size=200))
