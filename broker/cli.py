@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import click
 
 from odradek.broker import commands
+from odradek.broker.errors import INTERRUPTED, OK
 from odradek.broker.outcome import outcome
 
 
@@ -81,4 +82,20 @@ def odradek() -> None:
 
 def main() -> None:
     """The console script: run a command, exit with its code."""
-    sys.exit(outcome(lambda: odradek.main(prog_name="odradek", standalone_mode=False)))
+    codes: list[int] = []
+    failed = outcome(lambda: codes.append(_run()))
+    sys.exit(codes[0] if codes else failed)
+
+
+def _run() -> int:
+    """Run a command; returns the exit code of click. Errors of ours pass."""
+    try:
+        odradek.main(prog_name="odradek", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    return OK

@@ -1,11 +1,12 @@
-"""The outcome of a command or a process: its error as one line, and its exit code (broker.errors)."""
+"""The outcome of a command or a process: its error as one line, and its exit code (broker.errors).
+
+It does not import click, which a broker inside another program does not need; `broker.cli` handles click's errors.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-
-import click
 
 from odradek.broker.errors import FAILED, INTERRUPTED, OK, OdradekError
 
@@ -14,15 +15,10 @@ def outcome(run: Callable[[], object]) -> int:
     """Call `run`, print its error as one line; returns the exit code."""
     try:
         run()
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         return INTERRUPTED
     except OdradekError as error:
-        click.echo(f"odradek: {error}", err=True)
+        print(f"odradek: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     except BrokenPipeError:  # `odradek … | head`
         sys.stderr.close()

@@ -104,11 +104,11 @@ def removable(run_dir: Path, locks: RoleLocks, regions: Sequence[RegionFile]) ->
     return plan(Found(_private(run_dir), held, note, locks.file(), boot_id.boot_id(), os.getuid(), regions))
 
 
-def sweep(own: Path) -> None:
+def sweep(own: Path | None = None) -> None:
     """Remove what dead brokers of this user left, except in the run directory `own`. Raises nothing: a start goes on.
 
     A directory that cannot be read, or that another process removes meanwhile, is left to the next start."""
-    for base in {rundir.default_base(), own.parent}:
+    for base in {rundir.default_base()} if own is None else {rundir.default_base(), own.parent}:
         for folder in rundir.keyed(base) if _private(base) else ():
             if folder != own and _private(folder):
                 with suppress(OSError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import select
 import signal
 import socket
@@ -55,11 +56,14 @@ class Supervisor:
         last_steps: Callable[[], Callable[[Boot], None]],
         spawner: Callable[..., int] = spawn.spawn,
         check_forkserver: Callable[[], None] = lambda: None,
+        parent: int = 0,
     ) -> None:
+        """`parent`: the pid of the program with whose end the broker stops; 0: of none."""
         self._boot = boot
         self._last_steps = last_steps
         self._spawner = spawner
         self._check_forkserver = check_forkserver  # called after any death, for other owners of children here
+        self._parent = parent
         self._began = time.monotonic()
         self._next_progress = FIRST_PROGRESS_S
         self._ready = False
@@ -108,6 +112,7 @@ class Supervisor:
         for death in self._children.reap():
             self._on_death(death)
         if not self._stopping:
+            self._check_parent()
             self._check_disks()
             for role in self._children.start_missing():
                 log.info("started %s (pid %d)", role_name(role), self._children.pid(role))
@@ -156,6 +161,12 @@ class Supervisor:
         elif self._children.deaths(death.role) >= MOST_BOOT_DEATHS:
             log.error("%s has died %d times before the broker was ready: giving up", name, MOST_BOOT_DEATHS)
             self._exit_code, self._stopping = FAILED, True
+
+    def _check_parent(self) -> None:
+        """A death signal of the kernel would come with the end of the thread that started this process, too."""
+        if self._parent and os.getppid() != self._parent:
+            log.info("the program that started this broker (pid %d) has ended: stopping", self._parent)
+            self._stopping = True
 
     def _check_disks(self) -> None:
         """Without a working log directory there is nothing to serve: log it and stop, as Kafka does."""
