@@ -1,1 +1,22 @@
-"""Odradek, a Kafka-compatible message broker. Its packages are the top folders of the repository, linked here."""
+"""Odradek, a Kafka-compatible message broker. Its packages are the top folders of the repository, linked here.
+
+`Broker` runs one inside a program. Names are imported with their first use, as processes of a broker import this too.
+"""
+
+TYPE_CHECKING = False  # typing's costs an import
+if TYPE_CHECKING:
+    from odradek.inside.broker import Broker as Broker
+    from odradek.inside.kafka_container import KafkaContainer as KafkaContainer
+    from odradek.inside.launched import BrokerError as BrokerError
+else:
+    _MODULES = {"Broker": "broker", "BrokerError": "launched", "KafkaContainer": "kafka_container"}
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"odradek.inside.{_MODULES[name]}"), name)
+
+
+__all__ = ["Broker", "BrokerError", "KafkaContainer"]

@@ -14,6 +14,8 @@ from typing import Any
 
 import psutil
 
+from odradek.inside import settings
+from odradek.inside.launched import BrokerError, Launched
 from odradek.ipc.rundir import run_dir, shm_prefix
 
 from .process import (
@@ -33,17 +35,15 @@ from .wire import Wire, answers
 START_SECONDS = 60
 STOP_SECONDS = 60
 
-# Small values: defaults are for data centres, and tests would wait for them.
+# Over the settings of a broker inside a program; several workers and partitions, as these are under test.
 DEFAULTS: dict[str, Any] = {
-    "broker.id": 0,
+    **settings.DEFAULTS,
+    "odradek.disk.reserve.bytes": None,
     "odradek.workers": 2,
     "num.partitions": 1,
-    "auto.create.topics.enable": "true",
+    "auto.create.topics.enable": True,
     "offsets.topic.num.partitions": 4,
-    "offsets.topic.replication.factor": 1,
-    "transaction.state.log.replication.factor": 1,
-    "transaction.state.log.min.isr": 1,
-    "group.initial.rebalance.delay.ms": 0,
+    "transaction.state.log.num.partitions": None,
     "group.min.session.timeout.ms": 100,
     "log.retention.check.interval.ms": 1000,
     "log.segment.delete.delay.ms": 1000,
@@ -70,7 +70,7 @@ class Broker:
         self.prefix: list[str] = []  # words before the command: `nsenter …`
         self.answers: Callable[[], bool] = lambda: answers(self.bootstrap)  # on a new connection
         self.process: subprocess.Popen[bytes] | None = None
-        self._starts = 0
+        self._launched: Launched | None = None
         self._killed_of: dict[str, int] = {}  # by role: the number of processes before the last kill
         self.properties: dict[str, Any] = {
             **DEFAULTS,
@@ -110,36 +110,30 @@ class Broker:
     def launch(self, *arguments: str) -> None:
         """Start without waiting: `await_ready` comes next, after the launch of others."""
         assert self.process is None, "already started"
-        self._starts = self.log.count("\nREADY ") + 1
         self.folder.mkdir(parents=True, exist_ok=True)
-        lines = [f"{key}={value}" for key, value in self.properties.items()]
-        self.properties_file.write_text("\n".join(lines) + "\n")
+        settings.write(self.properties_file, self.properties)
         command = [*self.prefix, sys.executable, "-m", "odradek.broker", "start", str(self.properties_file), *arguments]
-        with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self.env,
-                cwd=self.folder,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+        self._launched = Launched(
+            command, self.log_file, env=self.env, cwd=self.folder, preexec_fn=die_with_parent
+        )  # fmt: skip
+        self.process = self._launched.process
 
     def await_ready(self) -> None:
         """Wait until the broker responds on a new connection and reports that all its processes run."""
-        assert self.process is not None
+        assert self._launched is not None and self.process is not None
         deadline = time.monotonic() + START_SECONDS
-        while self.log.count("\nREADY ") < self._starts or not self.answers():
-            status = self.process.poll()
-            if status is not None:
-                self.process = None
-                raise AssertionError(f"the broker ended with {status} before it was ready:\n{self.log}")
+        while not self._serves(self._launched):
             if time.monotonic() > deadline:
                 self.kill()
                 raise AssertionError(f"the broker was not ready in {START_SECONDS} s:\n{self.log}")
-            time.sleep(0.05)
+            time.sleep(0.01)
+
+    def _serves(self, launched: Launched) -> bool:
+        try:
+            return bool(launched.listeners()) and self.answers()
+        except BrokerError as error:
+            self.process = None
+            raise AssertionError(f"{error}\n\nThe whole log:\n{self.log}") from None
 
     def stop(self) -> None:
         """SIGTERM; asserts exit code 0 and that no process and no shared memory is left."""

@@ -19,6 +19,7 @@ ALLOWED = {
     "protocol": {"protocol"},
     "systemd": {"systemd"},
     "loadtest": {"loadtest", "pipeline"},  # a client on the wire; of the pipeline it measures Spark jobs
+    "inside": {"inside", "broker", "ipc", "protocol"},  # it starts brokers in processes of their own
     "demo": {"demo", "loadtest", "pipeline"},  # it runs commands, and starts the swarm's broker
     "pipeline": {
         "pipeline",

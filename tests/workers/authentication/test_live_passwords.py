@@ -154,7 +154,7 @@ def test_changed_inline_key_is_served(broker: SecuredBroker) -> None:
     broker.stop()
     broker.set(ssl_keystore_location=None)
     broker.properties["listener.name.sasl_ssl.ssl.keystore.location"] = path
-    broker.properties |= {name: text.replace("\n", "\\n") for name, text in inline().items()}
+    broker.properties |= inline()
     broker.start()
     authority.renew(broker.tls, 90)
     with broker.wire() as wire:

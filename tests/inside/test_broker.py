@@ -1,0 +1,277 @@
+"""`from odradek import Broker`: it serves real clients, starts again, and leaves nothing behind, whoever ends first."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+
+from odradek import Broker, BrokerError, KafkaContainer
+from odradek.inside.topics import TopicError
+from odradek.protocol.errors import Error
+
+from ..harness.process import await_turns, die_with_parent, family, living, wait_dead, wait_until
+from ..harness.wire import Wire, answers
+from .left import left
+
+pytestmark = pytest.mark.live
+
+PROGRAM = """
+import sys, time
+from odradek import Broker
+broker = Broker().start()
+print(broker.pid, broker.log_file.parent, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    """One that no test stops."""
+    with Broker() as running:
+        yield running
+
+
+def folder_of(broker: Broker) -> Path:
+    return broker.log_file.parent
+
+
+@pytest.mark.smoke
+def test_broker_serves_a_client_and_leaves_nothing() -> None:
+    with Broker() as broker:
+        broker.create_topic("greetings")
+        producer = KafkaProducer(bootstrap_servers=broker.get_bootstrap_server())
+        assert producer.send("greetings", b"hello").get(timeout=10).offset == 0
+        producer.close()
+        consumer = KafkaConsumer("greetings", bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest")
+        assert next(consumer).value == b"hello"
+        consumer.close()
+        folder = folder_of(broker)
+        assert left(folder), "the test looks in the wrong places"
+    assert left(folder) == []
+
+
+def test_restarted_broker_has_its_port_and_its_topics() -> None:
+    with Broker() as broker:
+        broker.create_topic("kept", partitions=3)
+        before, pid = broker.bootstrap, broker.pid
+        broker.restart()
+        assert (broker.bootstrap, partitions(broker, "kept")) == (before, 3)
+        assert broker.pid != pid
+
+
+def test_killed_broker_starts_again_and_leaves_nothing() -> None:
+    with Broker() as broker:
+        broker.create_topic("kept")
+        members, folder, before = family(broker.pid), folder_of(broker), broker.bootstrap
+        broker.kill()
+        assert living(members) == []
+        assert broker.start().bootstrap == before
+        assert partitions(broker, "kept") == 1
+        broker.kill()
+        assert left(folder)
+    assert left(folder) == []
+
+
+def test_broker_that_died_unnoticed_is_reported_and_leaves_nothing() -> None:
+    broker = Broker().start()
+    folder = folder_of(broker)
+    os.kill(broker.pid, signal.SIGKILL)
+    wait_until(lambda: not answers(broker.bootstrap, 1), 20, "the broker is dead")
+    with pytest.raises(BrokerError, match="the broker ended with -9 before its stop"):
+        broker.stop()
+    assert left(folder) == []
+
+
+def test_broker_ends_with_a_killed_program() -> None:
+    program, pid, folder = started()
+    members = family(pid)
+    assert len(members) > 5 and left(folder)
+    end(program)
+    assert wait_dead(members) == []
+    assert left(folder) == []
+
+
+def started() -> tuple[subprocess.Popen[str], int, Path]:
+    """PROGRAM, the pid of its broker, and the broker's folder."""
+    words = [sys.executable, "-c", PROGRAM]
+    program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+    assert program.stdout is not None
+    pid, folder = program.stdout.readline().split()
+    return program, int(pid), Path(folder)
+
+
+def end(program: subprocess.Popen[str]) -> None:
+    program.kill()
+    program.wait()
+    assert program.stdout is not None
+    program.stdout.close()
+
+
+def test_next_broker_removes_what_a_killed_program_and_its_killed_broker_left(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a temporary directory of its own, where no other test's broker removes it first."""
+    monkeypatch.setenv("TMPDIR", str(short_folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(short_folder))
+    program, pid, folder = started()
+    os.kill(pid, signal.SIGSTOP)  # it must not clean up
+    members = family(pid)
+    end(program)
+    os.kill(pid, signal.SIGKILL)
+    assert wait_dead(members) == []
+    assert len(left(folder)) > 3
+    with Broker() as killed:
+        killed.kill()
+        with Broker():
+            assert left(folder) == []
+        assert killed.start().log_file.exists(), "the folder of a living program is gone"
+
+
+def test_broker_outlives_the_thread_that_started_it() -> None:
+    """A death signal of the kernel would come with the end of the thread."""
+    broker = Broker()
+    thread = threading.Thread(target=broker.start)
+    thread.start()
+    thread.join()
+    try:
+        await_turns(broker.pid)
+        assert answers(broker.bootstrap)
+    finally:
+        broker.stop()
+
+
+def test_fork_of_the_program_does_not_stop_the_broker(broker: Broker) -> None:
+    pid = os.fork()
+    if not pid:
+        refused = False
+        try:
+            broker.__exit__(None, None, None)
+            broker.stop()
+        except BrokerError as error:
+            refused = f"process {os.getppid()} started the broker" in str(error)
+        os._exit(0 if refused else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert answers(broker.bootstrap)
+
+
+def test_port_in_use_is_one_clear_error(broker: Broker) -> None:
+    second = Broker({"listeners": f"PLAINTEXT://{broker.bootstrap}"})
+    with pytest.raises(BrokerError, match=r"(?s)ended with 3 before it was ready:.*is in use"):
+        second.start()
+    assert left(folder_of(second)) == []
+    assert answers(broker.bootstrap)
+
+
+def test_broker_that_is_not_started_has_no_address() -> None:
+    broker = Broker()
+    with pytest.raises(BrokerError, match=r"call start\(\) first"):
+        broker.get_bootstrap_server()
+    with pytest.raises(BrokerError, match="does not run"):
+        broker.kill()
+    broker.stop()
+
+
+def test_started_broker_cannot_be_started_again(broker: Broker) -> None:
+    with pytest.raises(BrokerError, match="runs already"):
+        broker.start()
+
+
+def test_named_data_stays_and_is_used_again(tmp_path: Path) -> None:
+    with Broker(data=tmp_path / "kept") as first:
+        first.create_topic("kept", partitions=2)
+    with Broker(data=tmp_path / "kept") as second:
+        assert partitions(second, "kept") == 2
+
+
+def test_settings_are_those_of_the_broker_and_none_removes_a_default() -> None:
+    with Broker({"num.partitions": 5, "offsets.topic.num.partitions": None}, timeout=120) as broker:
+        broker.create_topic("five", partitions=-1)
+        assert partitions(broker, "five") == 5
+        written = (folder_of(broker) / "server.properties").read_text()
+    assert "num.partitions=5\n" in written and "offsets.topic.num.partitions" not in written
+
+
+def test_other_users_cannot_read_its_folder(broker: Broker) -> None:
+    assert stat.S_IMODE(folder_of(broker).stat().st_mode) == 0o700
+
+
+def test_deleted_topic_is_gone_and_errors_have_kafkas_names(broker: Broker) -> None:
+    broker.create_topic("once", configs={"cleanup.policy": "compact"})
+    with pytest.raises(TopicError, match="cannot create topic once: TOPIC_ALREADY_EXISTS"):
+        broker.create_topic("once")
+    broker.delete_topic("once")
+    with pytest.raises(TopicError, match="cannot delete topic once: UNKNOWN_TOPIC_OR_PARTITION") as caught:
+        broker.delete_topic("once")
+    assert caught.value.code == Error.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(TopicError, match="INVALID_CONFIG"):
+        broker.create_topic("bad", configs={"cleanup.policy": "sometimes"})
+
+
+def test_async_with_starts_and_stops_it_and_lets_the_loop_run() -> None:
+    async def use() -> tuple[Path, int]:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        async with Broker() as broker:
+            assert answers(broker.bootstrap)
+            folder = folder_of(broker)
+        counting.cancel()
+        return folder, turns
+
+    folder, turns = asyncio.run(use())
+    assert left(folder) == [] and turns > 10
+
+
+def test_cancelled_async_start_leaves_nothing() -> None:
+    broker = Broker()
+
+    async def use() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                async with broker:
+                    raise AssertionError("a broker that is ready in 50 ms: choose a shorter time")
+
+    asyncio.run(use())
+    assert left(folder_of(broker)) == []
+
+
+def test_kafka_container_has_the_interface_of_testcontainers() -> None:
+    container = KafkaContainer("confluentinc/cp-kafka:7.6.0").with_kraft().with_env("KAFKA_NUM_PARTITIONS", "4")
+    with container as kafka:
+        kafka.create_topic("four", partitions=-1)
+        assert partitions(kafka, "four") == 4
+        host, port = kafka.get_container_host_ip(), kafka.get_exposed_port(9093)
+        assert kafka.get_bootstrap_server() == f"{host}:{port}"
+
+
+def test_import_of_odradek_loads_nothing_else() -> None:
+    code = "import sys, odradek; print([name for name in sys.modules if name.startswith('odradek.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_unknown_name_of_the_package_is_an_import_error() -> None:
+    with pytest.raises(ImportError):
+        from odradek import Borker  # type: ignore[attr-defined]  # noqa: F401
+
+
+def partitions(broker: Broker, topic: str) -> int:
+    with Wire(broker.bootstrap) as wire:
+        return len(wire.metadata(topic).topics[0].partitions)
