@@ -125,8 +125,10 @@ def test_every_foreign_import_is_a_declared_dependency() -> None:
     declared = {_name(text) for text in project["dependencies"]}
     more = project["optional-dependencies"]
     extras = {_name(text) for extra in ("load", "bench", "spark", "delta", "demo") for text in more[extra]}
+    plugin = {_name(text) for text in more["pytest"]}
     for module, path in modules():
         known = declared | extras if layer(module) in ("loadtest", "pipeline", "demo") else declared
+        known = known | plugin if layer(module) == "inside" else known
         for name, line in imports(path.read_text(), module):
             top = name.split(".")[0]
             if top != "odradek" and top not in sys.stdlib_module_names:

@@ -37,7 +37,7 @@ def test_locks_hold_every_dependency() -> None:
     project = pyproject()["project"]
     assert _missing(project["dependencies"], ["requirements.lock"]) == []
     more = project["optional-dependencies"]
-    extras = ("test", "load", "bench", "registry", "spark", "delta", "zookeeper")
+    extras = ("test", "pytest", "load", "bench", "registry", "spark", "delta", "zookeeper")
     tested = [wanted for extra in extras for wanted in more[extra]]
     assert _missing(tested, ["requirements.lock", "requirements-test.lock"]) == []
     assert _missing(more["demo"], ["requirements-test.lock", "requirements-demo.lock"]) == []
@@ -119,6 +119,13 @@ def test_the_wheel_has_every_module(installed: Installed, tmp_path: Path) -> Non
         assert {path.name for path in there.glob("*.py")} == {
             path.name for path in (installed.source / folder.relative_to(ROOT)).glob("*.py")
         }
+
+
+def test_the_wheel_has_the_pytest_plugin(installed: Installed, tmp_path: Path) -> None:
+    """By the entry point that pytest looks for; without pytest in the environment, which is an extra."""
+    code = "import importlib.metadata as it; print(*(one.value for one in it.entry_points(group='pytest11')))"
+    done = subprocess.run([installed.bin / "python", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.split() == ["odradek.inside.pytest_plugin"], done.stderr
 
 
 def test_the_wheel_has_the_systemd_units(installed: Installed, tmp_path: Path) -> None:

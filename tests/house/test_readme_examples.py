@@ -11,6 +11,7 @@ import pytest
 
 from tests.harness.broker import Broker, ExternalBroker
 
+from .nested import run_pytest
 from .test_docs import DOCUMENTS
 from .tree import ROOT
 
@@ -29,6 +30,23 @@ def promised(code: str) -> list[str]:
     return re.findall(r"^# -> (.*)$", code, re.MULTILINE)
 
 
+def is_test(code: str) -> bool:
+    """Whether an example is for pytest."""
+    return "\ndef test_" in code
+
+
+def check_tests(page: str, count: int, folder: Path) -> None:
+    """Run all tests of a document in one run of pytest, in a project that has our plugin."""
+    codes = [code for code in blocks((ROOT / page).read_text()) if is_test(code)]
+    assert len(codes) == count
+    (folder / "pytest.ini").touch()
+    for number, code in enumerate(codes):
+        (folder / f"test_{number}.py").write_text(code)
+    done = run_pytest(folder, "-p", "odradek.inside.pytest_plugin", "-p", "no:cacheprovider", seconds=SECONDS)
+    passed = sum(code.count("\ndef test_") for code in codes)
+    assert done.returncode == 0 and f"{passed} passed" in done.stdout, done.stdout + done.stderr
+
+
 def run(code: str, folder: Path) -> list[str]:
     """Run an example as a separate program; return the lines it prints."""
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=SECONDS)
@@ -37,8 +55,8 @@ def run(code: str, folder: Path) -> list[str]:
 
 
 def check(page: str, count: int, broker: Broker | ExternalBroker, folder: Path) -> None:
-    """All examples of a document, one after the other."""
-    examples = blocks((ROOT / page).read_text())
+    """All examples of a document that are programs, one after the other."""
+    examples = [code for code in blocks((ROOT / page).read_text()) if not is_test(code)]
     assert len(examples) == count
     for code in examples:
         assert promised(code), "an example without a promised output is not checked"
@@ -48,6 +66,20 @@ def check(page: str, count: int, broker: Broker | ExternalBroker, folder: Path) 
 @pytest.mark.smoke
 def test_examples_of_the_readme(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
     check("README.md", 1, broker, tmp_path)
+
+
+@pytest.mark.smoke
+def test_test_of_the_readme_passes(tmp_path: Path) -> None:
+    check_tests("README.md", 1, tmp_path)
+
+
+def test_tests_of_the_page_about_tests_pass(tmp_path: Path) -> None:
+    check_tests("docs/testing.md", 2, tmp_path)
+
+
+def test_examples_of_the_page_about_tests(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
+    """They start brokers of their own."""
+    check("docs/testing.md", 2, broker, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -70,4 +102,4 @@ def test_examples_of_the_spark_page(broker: Broker | ExternalBroker, tmp_path: P
 def test_every_example_is_run() -> None:
     """A document with Python code needs a test above; the examples of pipeline/README.md are parts of programs."""
     pages = {page for page in DOCUMENTS if blocks((ROOT / page).read_text())}
-    assert pages == {"README.md", "docs/python.md", "docs/spark.md", "pipeline/README.md"}
+    assert pages == {"README.md", "docs/python.md", "docs/spark.md", "docs/testing.md", "pipeline/README.md"}

@@ -1,0 +1,171 @@
+"""Fixtures for pytest: `kafka_broker`, a real broker, and `kafka_topic`, a new topic of it for one test.
+
+The broker is started with its first use, and lives as long as the option `--kafka-broker-scope` says. With pytest-xdist
+each worker has its own, or with `--kafka-broker-shared` all workers use one, which the controller of the run starts. A
+test with the marker `kafka_broker` gets a broker with these settings.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.errors import OdradekError
+from odradek.inside.broker import Broker
+from odradek.inside.running import RunningBroker
+
+SCOPES = ("session", "package", "module", "class", "function")
+_MARKERS = (
+    "kafka_broker(settings): the test's broker has these settings, a dict of Kafka's names; a marker closer to the test"
+    " overrides single settings",
+    "kafka_topic(partitions=1, configs=None): partitions and configs of the topic that the fixture kafka_topic creates",
+)
+_LINES = 100  # of the log, in the report of a failed test
+_LONGEST = 200  # characters of a test's name in the name of its topic; Kafka allows 249
+_FORBIDDEN = re.compile(r"[^a-zA-Z0-9._-]+")
+_INPUT = "odradek_kafka_broker"  # of xdist's workers
+_SHARED = pytest.StashKey[RunningBroker]()
+_LIVING = pytest.StashKey[list[RunningBroker]]()
+_BEGUN = pytest.StashKey[dict[RunningBroker, int]]()  # of a test: what each log had before it
+_PARAMETERS = pytest.StashKey[dict[str, dict[str, Any]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the command line, and the same in the configuration file with `_` for `-`."""
+    group = parser.getgroup("kafka", "Kafka brokers for tests (odradek)")
+    group.addoption("--kafka-broker-scope", choices=SCOPES, help="how long one broker lives (default: session)")
+    group.addoption(
+        "--kafka-broker-shared", action="store_true", help="with pytest-xdist: one broker for all workers, not one each"
+    )
+    parser.addini("kafka_broker_scope", f"how long one broker lives: {', '.join(SCOPES)}", default="session")
+    parser.addini("kafka_broker_shared", "with pytest-xdist: one broker for all workers", type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers; in a worker of xdist, find the shared broker."""
+    for line in _MARKERS:
+        config.addinivalue_line("markers", line)
+    config.stash[_LIVING], config.stash[_PARAMETERS] = [], {}
+    _check(config)
+    shared = getattr(config, "workerinput", {}).get(_INPUT)
+    if shared is not None:
+        config.stash[_SHARED] = RunningBroker(shared["bootstrap"], Path(shared["log_file"]))
+        config.stash[_LIVING].append(config.stash[_SHARED])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """In the controller of xdist: start the shared broker with the first worker."""
+    config: pytest.Config = node.config
+    if not _is_shared(config):
+        return
+    if _SHARED not in config.stash:
+        broker = Broker().start()
+        config.add_cleanup(broker.stop)
+        config.stash[_SHARED] = broker
+    shared = config.stash[_SHARED]
+    node.workerinput[_INPUT] = {"bootstrap": shared.bootstrap, "log_file": str(shared.log_file)}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give the fixture the settings of a marked test."""
+    marks = list(metafunc.definition.iter_markers("kafka_broker"))
+    if not marks or "kafka_broker" not in metafunc.fixturenames:
+        return
+    settings: dict[str, Any] = {}
+    for mark in reversed(marks):
+        settings |= _settings(mark)
+    name = ",".join(f"{key}={settings[key]}" for key in sorted(settings))
+    # The same object for the same settings: pytest keeps a fixture only while its parameter is that object.
+    one = metafunc.config.stash[_PARAMETERS].setdefault(name, settings)
+    metafunc.parametrize("kafka_broker", [one], ids=[name], indirect=True)
+
+
+def _settings(mark: pytest.Mark) -> Mapping[str, Any]:
+    if mark.kwargs or len(mark.args) != 1 or not isinstance(mark.args[0], Mapping):
+        pytest.fail('write pytest.mark.kafka_broker({"num.partitions": 3}), with the names of Kafka', pytrace=False)
+    return mark.args[0]
+
+
+def _check(config: pytest.Config) -> None:
+    scope = _scope("kafka_broker", config)
+    if scope not in SCOPES:
+        raise pytest.UsageError(f"kafka_broker_scope is {scope!r}: it may be {', '.join(SCOPES)}")
+    if _is_shared(config) and scope != "session":
+        raise pytest.UsageError(f"--kafka-broker-shared needs the scope session, not {scope}: remove one of the two")
+
+
+def _scope(fixture_name: str, config: pytest.Config) -> Any:
+    return config.getoption("kafka_broker_scope") or config.getini("kafka_broker_scope")
+
+
+def _is_shared(config: pytest.Config) -> bool:
+    return bool(config.getoption("kafka_broker_shared") or config.getini("kafka_broker_shared"))
+
+
+@pytest.fixture(scope=_scope)
+def _kafka_broker_without_settings(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
+    """The broker of all tests without the marker. It lives on while a test with the marker has another one."""
+    shared = request.config.stash.get(_SHARED, None)
+    if shared is not None:
+        yield shared
+    else:
+        yield from _started(request.config, {})
+
+
+@pytest.fixture(scope=_scope)
+def kafka_broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
+    """A Kafka broker on 127.0.0.1: `kafka_broker.bootstrap` is its `host:port`. It is an `odradek.Broker`, except under
+    `--kafka-broker-shared`, where a test cannot stop or kill it."""
+    settings = getattr(request, "param", None)
+    if settings is None:
+        yield request.getfixturevalue("_kafka_broker_without_settings")
+    else:
+        yield from _started(request.config, settings)
+
+
+def _started(config: pytest.Config, settings: Mapping[str, Any]) -> Iterator[Broker]:
+    with Broker(settings) as broker:
+        config.stash[_LIVING].append(broker)
+        yield broker
+        config.stash[_LIVING].remove(broker)
+
+
+@pytest.fixture
+def kafka_topic(request: pytest.FixtureRequest, kafka_broker: RunningBroker) -> Iterator[str]:
+    """The name of a new topic, after the test's name; deleted after the test."""
+    mark = request.node.get_closest_marker("kafka_topic")
+    name = f"{_FORBIDDEN.sub('-', request.node.name)[:_LONGEST].strip('-.')}-{secrets.token_hex(4)}"
+    if mark is None:
+        kafka_broker.create_topic(name)
+    else:
+        kafka_broker.create_topic(name, *mark.args, **mark.kwargs)
+    yield name
+    with suppress(OdradekError, OSError):  # the test has deleted it, or has stopped the broker
+        kafka_broker.delete_topic(name)
+
+
+# -- the log of the broker in the report of a failed test
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note where each log ends, so that a report has only what a test adds."""
+    item.stash[_BEGUN] = {broker: broker.log_size() for broker in item.config.stash[_LIVING]}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Add the log of the test's broker."""
+    report = yield
+    broker = getattr(item, "funcargs", {}).get("kafka_broker")
+    if report.failed and isinstance(broker, RunningBroker):
+        lines = broker.log_since(item.stash.get(_BEGUN, {}).get(broker, 0)).splitlines()
+        report.sections.append((f"log of the Kafka broker, when {report.when} failed", "\n".join(lines[-_LINES:])))
+    return report
