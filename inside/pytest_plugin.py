@@ -167,5 +167,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     broker = getattr(item, "funcargs", {}).get("kafka_broker")
     if report.failed and isinstance(broker, RunningBroker):
         lines = broker.log_since(item.stash.get(_BEGUN, {}).get(broker, 0)).splitlines()
-        report.sections.append((f"log of the Kafka broker, when {report.when} failed", "\n".join(lines[-_LINES:])))
+        if lines:
+            report.sections.append((f"log of the Kafka broker, when {report.when} failed", "\n".join(lines[-_LINES:])))
     return report
