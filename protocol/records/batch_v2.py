@@ -9,8 +9,6 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import crc32c
-
 from odradek.protocol.batch import (
     ATTRIBUTES_AT,
     COMPRESSION,
@@ -25,6 +23,7 @@ from odradek.protocol.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
+from odradek.protocol.crc import crc32c
 from odradek.protocol.errors import CORRUPT_MESSAGE, INVALID_RECORD
 from odradek.protocol.records import codecs, varint
 from odradek.protocol.records.errors import RecordError
@@ -91,7 +90,7 @@ def header(data: bytes | memoryview, position: int = 0) -> Header:
 def crc_is_right(batch: bytes | memoryview) -> bool:
     """Whether the stored CRC-32C matches the bytes; `batch` is exactly one batch."""
     stored = int.from_bytes(batch[CRC_AT:CRC_START], "big")
-    return len(batch) >= HEADER_SIZE and stored == crc32c.crc32c(batch[CRC_START:])
+    return len(batch) >= HEADER_SIZE and stored == crc32c(batch[CRC_START:])
 
 
 def build(
@@ -192,7 +191,7 @@ def assemble(
     producer = (producer_id, producer_epoch, base_sequence)
     times = (last_delta, base_timestamp, max_timestamp)
     head = HEADER.pack(base, length, leader_epoch, 2, 0, attributes, *times, *producer, count)
-    crc = crc32c.crc32c(payload, crc32c.crc32c(head[CRC_START:]))
+    crc = crc32c(payload, crc32c(head[CRC_START:]))
     return b"".join((head[:CRC_AT], crc.to_bytes(4, "big"), head[ATTRIBUTES_AT:], payload))
 
 
@@ -347,7 +346,7 @@ def check(batch: bytes | memoryview, limit: int = codecs.DEFAULT_LIMIT, dense: b
 
 def set_crc(batch: bytearray | memoryview) -> None:
     """Set the right CRC of one batch, in place."""
-    struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(memoryview(batch)[CRC_START:]))
+    struct.pack_into(">I", batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
 
 
 def repack(head: Header, body: bytes, codec: int, level: int | None = None) -> bytes:

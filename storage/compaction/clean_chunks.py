@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
 from odradek.protocol.batch import (
     ATTRIBUTES_AT,
@@ -33,6 +32,7 @@ from odradek.protocol.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
+from odradek.protocol.crc import crc32c
 from odradek.protocol.records import batch_v2, codecs, message_sets, slices
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.compaction.clean_batches import BatchCleaner

@@ -16,9 +16,8 @@ from pathlib import Path
 from struct import Struct, error
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from odradek.ipc import renewal
+from odradek.protocol.crc import crc32c
 from odradek.storage.files import names
 from odradek.storage.files.durable import FILES, Files, StrPath, read_file, remove, replace
 from odradek.storage.producers.producer_state import ProducedBatch, ProducerEntry, previous_sequence

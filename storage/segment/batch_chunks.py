@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
 from odradek.protocol.batch import CRC_START, LEAST_LENGTH, LOG_OVERHEAD, TO_MAGIC
+from odradek.protocol.crc import crc32c
 from odradek.protocol.records import bulk
 from odradek.storage.segment.scan import BadBatch, Batch, Scan
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from odradek.protocol import batch as wire
+from odradek.protocol.crc import crc32c
 
 
 class MisplacedBatch(Exception):

@@ -20,10 +20,9 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from odradek.ipc import renewal
 from odradek.protocol.batch import CRC_START, HEADER, HEADER_SIZE, LEAST_LENGTH, LOG_OVERHEAD, MAGIC_AT, OLD_CRC_START
+from odradek.protocol.crc import crc32c
 from odradek.storage.files.durable import pread_exact
 
 HEADER_LEGACY = Struct(">qiIbbq")

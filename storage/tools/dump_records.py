@@ -6,8 +6,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from struct import pack
 
-from crc32c import crc32c
-
 from odradek.protocol.batch import (
     COMPRESSION,
     CONTROL,
@@ -17,6 +15,7 @@ from odradek.protocol.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
+from odradek.protocol.crc import crc32c
 from odradek.protocol.records import batch_v2, control, message_sets
 from odradek.protocol.records.errors import RecordError
 from odradek.storage.producers.producer_state import next_sequence

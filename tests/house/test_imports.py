@@ -34,7 +34,7 @@ CLOCKS = {"time", "datetime", "threading", "sched"}
 PICKLES = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "multiprocessing"}
 # Importing it takes 0.15 CPU s and 12 MB or more, and its BLAS starts threads that spin: see storage/segment/index.py.
 HEAVY = {"numpy"}
-# Modules that read whole logs import it when there is work: see test_broker_processes_start_without_numpy.
+# Modules that read whole logs import it when there is work: see test_broker_processes_start_without_large_modules.
 BULK = {"odradek.protocol.records.bulk"} | {
     f"odradek.storage.{name}"
     for name in (
@@ -136,8 +136,8 @@ def test_every_foreign_import_is_a_declared_dependency() -> None:
 
 
 @pytest.mark.live
-def test_broker_processes_start_without_numpy() -> None:
-    """A process imports numpy only when it has bulk work."""
+def test_broker_processes_start_without_large_modules() -> None:
+    """A process imports numpy only when it has bulk work, click only for commands, and no metadata of packages."""
     import subprocess
     import sys
 
@@ -148,8 +148,9 @@ def test_broker_processes_start_without_numpy() -> None:
         "storage.compaction.compaction",
         "broker.controller.main",
     )
-    code = f"import sys\n{''.join(f'import odradek.{name}' + chr(10) for name in names)}print('numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"
+    large = {"numpy", "click", "importlib.metadata"}
+    code = f"import sys\n{''.join(f'import odradek.{name}' + chr(10) for name in names)}print({large} & sys.modules.keys())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"set()\n"
 
 
 def _name(requirement: str) -> str:

@@ -27,8 +27,6 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from odradek.cluster.rules import topicnames
 from odradek.ipc.partition_counts import PRODUCE_REQUESTS
 from odradek.protocol import errors, produce
@@ -42,6 +40,7 @@ from odradek.protocol.batch import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
+from odradek.protocol.crc import crc32c
 from odradek.protocol.wire import uvarint
 from odradek.storage.log.log_batch import NOT_ASKED
 from odradek.workers.dispatch import partition_check
