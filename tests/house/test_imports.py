@@ -149,7 +149,8 @@ def test_broker_processes_start_without_large_modules() -> None:
         "broker.controller.main",
     )
     large = {"numpy", "click", "importlib.metadata"}
-    code = f"import sys\n{''.join(f'import odradek.{name}' + chr(10) for name in names)}print({large} & sys.modules.keys())"
+    lines = ["import sys", *(f"import odradek.{name}" for name in names), f"print({large} & sys.modules.keys())"]
+    code = "\n".join(lines)
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"set()\n"
 
 
