@@ -93,13 +93,16 @@ class Connections:
         """The metadata of these topics (None: of all), from any broker that knows the cluster."""
         return self.insist(lambda: self.ask_anybody(names))
 
-    def ask_anybody(self, names: list[str] | None) -> Any:
-        """The same with one try for each broker; RetryLater when none responds."""
+    def ask_anybody(self, names: list[str] | None, *, create: bool = False) -> Any:
+        """The same with one try for each broker; RetryLater when none responds.
+
+        create: as a producer asks, for which brokers with auto.create.topics.enable create a missing topic.
+        """
         asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         why = "no broker responds"
         for address in self.in_turn():
             try:
-                request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4)
+                request = MetadataRequest(topics=asked, allow_auto_topic_creation=create, min_version=4)
                 answer = self.at(address).call(request)
             except OSError as error:
                 self.drop(address)

@@ -19,7 +19,7 @@ from odradek.pipeline.errors import OptionError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_WAY_OUT = 'use format("kafka") with Spark\'s connector for it'
+WAY_OUT = 'use format("kafka") with Spark\'s connector for it'
 _JAAS = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"|(\w+)\s*=\s*([^\s";]+)')
 
 
@@ -59,7 +59,7 @@ class Security:
 def _mechanism(kafka: Mapping[str, str]) -> str:
     name = kafka.get("sasl.mechanism", "GSSAPI").upper()
     if name not in MECHANISMS:
-        raise OptionError(f"kafka.sasl.mechanism={name} is not one of {', '.join(MECHANISMS)}: {_WAY_OUT}")
+        raise OptionError(f"kafka.sasl.mechanism={name} is not one of {', '.join(MECHANISMS)}: {WAY_OUT}")
     return name
 
 
@@ -72,7 +72,7 @@ def _login(kafka: Mapping[str, str]) -> tuple[str, str]:
     if not {"username", "password"} <= found.keys():
         raise OptionError("kafka.sasl.jaas.config must name username and password, each in double quotes")
     if found.get("tokenauth", "").lower() == "true":
-        raise OptionError(f"kafka.sasl.jaas.config has tokenauth=true, a delegation token: {_WAY_OUT}")
+        raise OptionError(f"kafka.sasl.jaas.config has tokenauth=true, a delegation token: {WAY_OUT}")
     return found["username"], found["password"]
 
 
@@ -124,4 +124,4 @@ def _load(context: ssl.SSLContext, pem: str, password: str | None) -> None:
 def _only_pem(kafka: Mapping[str, str], name: str) -> None:
     kind = kafka.get(name, "JKS").upper()
     if kind != "PEM":
-        raise OptionError(f"kafka.{name} is {kind}, which only Java reads: convert it to PEM, or {_WAY_OUT}")
+        raise OptionError(f"kafka.{name} is {kind}, which only Java reads: convert it to PEM, or {WAY_OUT}")

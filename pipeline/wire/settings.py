@@ -16,7 +16,7 @@ from odradek.pipeline.wire.security import Security
 
 Address = tuple[str, int]
 
-_NUMBERS = {
+NUMBERS = {
     "request.timeout.ms": 30_000,
     "default.api.timeout.ms": 60_000,
     "socket.connection.setup.timeout.ms": 10_000,
@@ -48,7 +48,7 @@ class Settings:
     @classmethod
     def of(cls, kafka: Mapping[str, str]) -> Settings:
         """Parse the settings. OptionError for one that is missing, is no number, or needs Java."""
-        number = {name: _number(kafka, name) for name in _NUMBERS}
+        number = {name: _number(kafka, name) for name in NUMBERS}
         return cls(
             servers=_servers(kafka.get("bootstrap.servers", "")),
             client_id=kafka.get("client.id", "odradek-pipeline"),
@@ -64,7 +64,7 @@ class Settings:
 
 
 def _number(kafka: Mapping[str, str], name: str) -> int:
-    text, least = kafka.get(name, str(_NUMBERS[name])), int(name in _ABOVE_0)
+    text, least = kafka.get(name, str(NUMBERS[name])), int(name in _ABOVE_0)
     try:
         value = int(text)
     except ValueError:

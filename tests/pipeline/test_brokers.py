@@ -63,9 +63,9 @@ class Counting(Brokers):
 
     asked = 0
 
-    def ask_anybody(self, names: list[str] | None) -> Any:
+    def ask_anybody(self, names: list[str] | None, *, create: bool = False) -> Any:
         self.asked += 1
-        return super().ask_anybody(names)
+        return super().ask_anybody(names, create=create)
 
 
 @pytest.mark.live
