@@ -21,6 +21,7 @@ ALLOWED = {
     "loadtest": {"loadtest", "pipeline"},  # a client on the wire; of the pipeline it measures Spark jobs
     "inside": {"inside", "broker", "ipc", "protocol"},  # it starts brokers in processes of their own
     "demo": {"demo", "loadtest", "pipeline"},  # it runs commands, and starts the swarm's broker
+    "loghandler": {"loghandler", "pipeline", "protocol"},  # a client as well, on the pipeline's connections
     "pipeline": {
         "pipeline",
         "storage",
@@ -44,6 +45,7 @@ BULK = {"odradek.protocol.records.bulk"} | {
 }  # fmt: skip
 # A state machine takes events, bytes and `now_ms`, and imports none of these. `cluster/tree/zookeeper*` is a store.
 FORBIDDEN = {"groups": SOCKETS | CLOCKS, "protocol": SOCKETS | CLOCKS, "cluster": SOCKETS, "security": SOCKETS | CLOCKS}
+FORBIDDEN_IN = {f"odradek.loghandler.{name}": SOCKETS | CLOCKS for name in ("backlog", "reports")}
 DISTRIBUTIONS = {
     "confluent_kafka": "confluent-kafka",
     "zmq": "pyzmq",
@@ -62,7 +64,8 @@ def faults(module: str, source: str) -> Iterator[str]:
         theirs, top = layer(name), name.split(".")[0]
         if theirs is not None and theirs not in ALLOWED[mine] | WITHIN.get(module, set()):
             yield f"{module}:{line}: {mine} may not import {theirs}"
-        if top in FORBIDDEN.get(mine, set()) and not module.startswith("odradek.cluster.tree.zookeeper"):
+        forbidden = FORBIDDEN.get(mine, set()) | FORBIDDEN_IN.get(module, set())
+        if top in forbidden and not module.startswith("odradek.cluster.tree.zookeeper"):
             yield f"{module}:{line}: {mine} may not import {top}"
         if top in HEAVY and mine not in ("loadtest", "pipeline") and module not in BULK and not _is_exporter(module):
             yield f"{module}:{line}: too heavy for a process of the broker ({top})"
@@ -99,6 +102,8 @@ def test_every_module_keeps_to_the_rules() -> None:
         ("odradek.broker.x", "import pickle"),
         ("odradek.ipc.x", "from multiprocessing import shared_memory"),
         ("odradek.storage.x", "def f():\n    import numpy as np"),
+        ("odradek.loghandler.backlog", "import time"),
+        ("odradek.loghandler.x", "from odradek.broker import config"),
     ],
 )
 def test_forbidden_import_is_found(module: str, source: str) -> None:

@@ -1,0 +1,1 @@
+"""The log handler: its state machines alone, and with real brokers that refuse, hang and die."""
