@@ -179,11 +179,10 @@ class Backlog:
     # -- outcomes of the first part
 
     def divide(self, groups: Iterable[tuple[int, list[Entry]]]) -> None:
-        """Replace the first part by parts of one partition each, which have the same records."""
+        """Replace the first part, which is the only one, by parts of one partition each with the same records."""
         first = self._parts.popleft()
-        parts = [Part(entries, partition) for partition, entries in groups]
-        assert sum(len(part.entries) for part in parts) == len(first.entries)
-        self._parts.extendleft(reversed(parts))
+        assert first.partition is None and not self._parts
+        self._parts.extend(Part(entries, partition) for partition, entries in groups)
 
     def acknowledge(self) -> None:
         """The broker has the first part."""

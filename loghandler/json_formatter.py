@@ -36,7 +36,7 @@ class JsonFormatter(logging.Formatter):
             return _dump(_plain(content, 0))
 
     def _content(self, record: logging.LogRecord) -> dict[str, Any]:
-        found = {
+        found: dict[str, Any] = {
             "timestamp": _utc(record.created),
             "level": record.levelname,
             "logger": record.name,

@@ -7,13 +7,15 @@ import os
 import signal
 import socket
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from odradek.loghandler.backlog import CLOSED, NOT_FORMATTED, OVERHEAD_BYTES, QUEUE_FULL
+from odradek.loghandler.backlog import CLOSED, EXPIRED, NOT_FORMATTED, OVERHEAD_BYTES, QUEUE_FULL, Entry
 
-from ..harness.process import refusing_socket
+from ..harness.process import refusing_socket, wait_until
 from .conftest import Attach, Stderr, exit_code
 
 
@@ -41,6 +43,27 @@ def test_emit_does_not_wait_for_a_broker(broker: str, request: pytest.FixtureReq
     assert not handler.flush(0.05)
     handler.close()
     assert handler.dropped() == {QUEUE_FULL: 4900, CLOSED: 100}
+
+
+def test_threads_log_while_another_one_ends_logging(silent: str, attach: Attach) -> None:
+    """`logging.shutdown` holds a handler's lock while it flushes it."""
+    logger, handler = attach(silent, "logs", close_timeout=2)
+    logger.info("first")
+    ends = threading.Thread(target=logging.shutdown, args=([weakref.ref(handler)],))
+    ends.start()
+    wait_until(lambda: handler._sender._backlog._due_until, what="the flush begins")
+    logger.info("second")
+    assert ends.is_alive(), "it waits for a broker that does not answer"
+    ends.join()
+    assert handler.dropped() == {CLOSED: 2}
+
+
+def test_flush_ends_when_records_are_too_old(refusing: str, attach: Attach) -> None:
+    logger, handler = attach(refusing, "logs", properties={"delivery.timeout.ms": 300, "batch.size": 1})
+    for number in range(3):
+        logger.info("%d", number)
+    assert handler.flush(60)
+    assert handler.dropped() == {EXPIRED: 3}
 
 
 def test_memory_of_waiting_records_is_bounded(silent: str, attach: Attach) -> None:
@@ -100,28 +123,53 @@ def test_record_logged_while_another_is_formatted_is_kept(refusing: str, attach:
 def test_signal_handler_that_logs_and_flushes_does_not_deadlock(refusing: str, attach: Attach) -> None:
     """The signal comes at any point of the thread's own call, also while it holds the queue's lock."""
     logger, handler = attach(refusing, "logs")
-    logged = 0
+    handled, seen = 0, threading.Event()
 
     def on_signal(*_: object) -> None:
-        nonlocal logged
+        nonlocal handled
         logger.info("signal")
         handler.flush(0.001)
-        logged += 1
-        signal.setitimer(signal.ITIMER_REAL, 0.0005)
+        handled += 1
+        seen.set()
 
-    former = signal.signal(signal.SIGALRM, on_signal)
-    signal.setitimer(signal.ITIMER_REAL, 0.0005)
-    calls = 0
+    def send_signals() -> None:
+        for _ in range(200):
+            seen.clear()
+            os.kill(os.getpid(), signal.SIGUSR1)
+            seen.wait(60)
+
+    former = signal.signal(signal.SIGUSR1, on_signal)
+    thread, calls = threading.Thread(target=send_signals), 0
+    thread.start()
     try:
-        while logged < 200:
+        while thread.is_alive():
             logger.info("call")
             calls += 1
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
-    logger.info("last")
+        thread.join()
+        signal.signal(signal.SIGUSR1, former)
     counters = handler.counters()
-    assert counters["accepted"] + counters["dropped"] == calls + logged + 1
+    assert handled == 200 and counters["accepted"] + counters["dropped"] == calls + handled
+
+
+def test_record_logged_while_the_queues_counters_change_is_counted(refusing: str, attach: Attach) -> None:
+    """By a signal handler or a finalizer, in the thread that holds the lock."""
+    _, handler = attach(refusing, "logs", properties={"linger.ms": 60_000})
+    sender, plain = handler._sender, Entry(b"within", None, (), 0, time.monotonic())
+
+    class Interrupted(Entry):
+        """Its size is read while the counters change."""
+
+        @property
+        def size(self) -> int:
+            sender.offer(plain)
+            return len(self.value)
+
+    sender.offer(Interrupted(b"outside", None, (), 0, time.monotonic()))
+    within = handler.counters()["accepted"] - 1
+    assert within > 1
+    expected = len(b"outside") + within * len(b"within") + (within + 1) * OVERHEAD_BYTES
+    assert sender._backlog.memory == expected
 
 
 def test_fork_while_a_thread_holds_the_lock_does_not_deadlock_the_child(refusing: str, attach: Attach) -> None:

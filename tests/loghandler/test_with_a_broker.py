@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from odradek.logging import KafkaHandler
 from odradek.loghandler.backlog import QUEUE_FULL, TOO_LARGE
@@ -57,11 +57,27 @@ def attach(attach: Attach) -> Attach:
     return partial(attach, close_timeout=60)
 
 
-def read(server: Broker, topic: str, partitions: int = 1) -> list[Message]:
+class Found(NamedTuple):
+    """A record in a topic."""
+
+    partition: int
+    key: bytes | None
+    value: bytes
+    headers: list[tuple[str, bytes]]
+    timestamp: int  # ms
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The JSON object."""
+        found: dict[str, Any] = json.loads(self.value)
+        return found
+
+
+def read(server: Broker, topic: str, partitions: int = 1) -> list[Found]:
     """All records of a topic, partition by partition."""
     consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "none", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
-    found: list[Message] = []
+    found: list[Any] = []
     ends = 0
     try:
         while ends < partitions:
@@ -74,12 +90,13 @@ def read(server: Broker, topic: str, partitions: int = 1) -> list[Message]:
                 found.append(message)
     finally:
         consumer.close()
-    return sorted(found, key=lambda one: (one.partition(), one.offset()))
+    found.sort(key=lambda one: (one.partition(), one.offset()))
+    return [Found(m.partition(), m.key(), m.value(), m.headers() or [], m.timestamp()[1]) for m in found]
 
 
 def texts(server: Broker, topic: str) -> list[str]:
     """The messages of the JSON objects in a topic."""
-    return [json.loads(one.value())["message"] for one in read(server, topic)]
+    return [one.content["message"] for one in read(server, topic)]
 
 
 def flushed(handler: KafkaHandler) -> None:
@@ -98,10 +115,10 @@ def test_records_arrive_as_json_with_their_time_key_and_headers(server: Broker, 
     logger.warning("paid %d", 5, extra={"order": 7})
     flushed(handler)
     (found,) = read(server, topic)
-    content = json.loads(found.value())
+    content = found.content
     assert (content["message"], content["level"], content["extra"]) == ("paid 5", "WARNING", {"order": 7})
-    assert (found.key(), found.headers()) == (logger.name.encode(), [("level", b"WARNING")])
-    assert content["timestamp"].endswith(f"{found.timestamp()[1] % 1000:03}Z")
+    assert (found.key, found.headers) == (logger.name.encode(), [("level", b"WARNING")])
+    assert content["timestamp"].endswith(f"{found.timestamp % 1000:03}Z")
     assert handler.counters() == {"accepted": 1, "sent": 1, "waiting": 0, "dropped": 0}
 
 
@@ -129,7 +146,7 @@ def test_handler_of_logging_config_sends_the_text_of_its_formatter(server: Broke
     (handler,) = logger.handlers
     handler.close()
     logger.removeHandler(handler)
-    assert [one.value() for one in read(server, topic)] == ["ERROR café \\udc80".encode()]
+    assert [one.value for one in read(server, topic)] == ["ERROR café \\udc80".encode()]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
@@ -149,14 +166,14 @@ def test_keys_choose_partitions_as_in_kafka_and_keep_their_order(server: Broker,
         logger.info("%d", number, extra={"key": f"k{number % 7}"})
     flushed(handler)
     producer = Producer({"bootstrap.servers": server.bootstrap, "partitioner": "murmur2_random"})
-    expected: dict[bytes, int] = {}
+    expected: dict[Any, Any] = {}
     for number in range(7):
         producer.produce(topic, b"", f"k{number}", on_delivery=lambda _, m: expected.update({m.key(): m.partition()}))
     producer.flush()
-    found = [one for one in read(server, topic, partitions=3) if one.value()]
-    assert all(one.partition() == expected[one.key()] for one in found)
+    found = [one for one in read(server, topic, partitions=3) if one.value]
+    assert all(one.partition == expected[one.key] for one in found)
     for key in expected:
-        numbers = [int(json.loads(one.value())["message"]) for one in found if one.key() == key]
+        numbers = [int(one.content["message"]) for one in found if one.key == key]
         assert numbers == list(range(int(key[1:]), 200, 7))
 
 
@@ -166,7 +183,7 @@ def test_records_without_a_key_use_all_partitions(server: Broker, attach: Attach
     for number in range(9):
         logger.info("%d", number)
     flushed(handler)
-    assert Counter(one.partition() for one in read(server, topic, partitions=3)) == {0: 3, 1: 3, 2: 3}
+    assert Counter(one.partition for one in read(server, topic, partitions=3)) == {0: 3, 1: 3, 2: 3}
 
 
 # -- what the broker refuses
@@ -302,7 +319,7 @@ def test_all_records_arrive_once_though_the_broker_is_killed(server: Broker, att
             thread.join()
     flushed(handler)
     assert handler.counters()["dropped"] == 0
-    found = [json.loads(one.value()) for one in read(server, topic)]
+    found = [one.content for one in read(server, topic)]
     for name, count in counts.items():
         numbers = [int(one["message"]) for one in found if one["thread"] == name]
         assert numbers == list(range(count)), "each once, in the thread's order"
@@ -325,7 +342,7 @@ def test_drops_are_counted_and_told_in_the_topic_after_the_broker_hung(
     stderr.wait_for("sends again")
     handler.close()
     assert handler.dropped() == {QUEUE_FULL: 450}
-    found = [json.loads(one.value()) for one in read(server, topic)]
+    found = [one.content for one in read(server, topic)]
     reports = [one for one in found if one["logger"] == "odradek.logging"]
     assert sum(one["extra"]["dropped"][QUEUE_FULL] for one in reports) == 450
     assert [one["message"] for one in found if one not in reports] == ["before", *map(str, range(50))]
