@@ -19,7 +19,7 @@ from odradek.pipeline.wire.security import WAY_OUT
 from odradek.pipeline.wire.settings import NUMBERS, Settings
 from odradek.protocol.records import codecs
 
-_DEFAULTS = {
+DEFAULTS = {
     "acks": "all",
     "batch.size": str(128 << 10),
     "buffer.memory": str(32 << 20),
@@ -33,6 +33,7 @@ _DEFAULTS = {
     "retry.backoff.max.ms": "1000",
     "retry.backoff.ms": "100",
 }
+KNOWN = {*DEFAULTS, *NUMBERS, "enable.idempotence", "security.protocol"}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 # Of other clients, such as Java's: without a meaning here, but files have them.
 _IGNORED = {"key.serializer", "value.serializer", "max.block.ms", "retries", "max.in.flight.requests.per.connection"}
@@ -55,7 +56,7 @@ def parse(servers: str | Sequence[str], topic: str, properties: Mapping[str, Any
     """ValueError, in one line that says what to change; a warning for a property that has no effect here."""
     given = {name: _text(value) for name, value in properties.items()}
     _warn_of_unknown(given)
-    kafka = {**_DEFAULTS, **given, "bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers)}
+    kafka = {**DEFAULTS, **given, "bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers)}
     try:
         _check(topic, kafka)
         return _parsed(topic, kafka, given)
@@ -115,9 +116,8 @@ def _idempotent(acks: int, given: Mapping[str, str]) -> bool:
 
 
 def _warn_of_unknown(given: Mapping[str, str]) -> None:
-    known = {*_DEFAULTS, *NUMBERS, *_IGNORED, "enable.idempotence"}
     for name in given:
-        if name not in known and not name.startswith(("ssl.", "sasl.", "security.")):
+        if name not in KNOWN | _IGNORED and not name.startswith(("ssl.", "sasl.")):
             warnings.warn(f"{name} is not a setting of KafkaHandler and has no effect", stacklevel=4)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.logging import KafkaHandler
-from odradek.loghandler.handler_settings import parse
+from odradek.loghandler.handler_settings import DEFAULTS, parse
+from odradek.pipeline.wire.settings import NUMBERS
 from odradek.protocol.records import codecs
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "logging.md"
 SERVERS = "127.0.0.1:9"
 
 
@@ -22,6 +26,13 @@ def test_names_and_units_are_kafkas() -> None:
     assert (found.limits.linger, found.limits.batch, found.limits.records) == (0.005, 16384, 7)
     assert (found.codec, found.acks, found.idempotent) == (codecs.LZ4, -1, True)
     assert found.kafka["bootstrap.servers"] == "127.0.0.1:9,127.0.0.1:10"
+
+
+def test_document_has_every_default() -> None:
+    rows = dict(re.findall(r"^\| `([a-z.]+)` \| `?([^`| ]*)`? \|", DOCUMENT.read_text(), re.MULTILINE))
+    own = set(DEFAULTS) - set(NUMBERS) - {"metadata.max.age.ms"}
+    assert {name: rows.get(name) for name in own} == {name: DEFAULTS[name] for name in own}
+    assert all(f"`{name}`" in DOCUMENT.read_text() for name in DEFAULTS)
 
 
 @pytest.mark.parametrize(
