@@ -129,14 +129,15 @@ class KafkaHandler(logging.Handler):
         )
 
     def _about_drops(self, dropped: Counter[str]) -> Entry:
-        """A record for the topic about dropped records; as plain text when the formatter does not take it."""
+        """A record for the topic about dropped records, without key and headers; plain text if the formatter raises."""
         text = drops_text(dropped)
         made = {"name": _REPORTER, "levelno": logging.WARNING, "levelname": "WARNING", "msg": text}
         record = logging.makeLogRecord(made | {"pathname": __file__, "dropped": dict(dropped)})
         try:
-            return self._entry(record)
+            text = self.format(record)
         except Exception:
-            return Entry(_bytes(text), None, (), int(record.created * 1000), time.monotonic())
+            pass
+        return Entry(_bytes(text), None, (), int(record.created * 1000), time.monotonic())
 
     # -- forks
 

@@ -69,11 +69,6 @@ def _utc(seconds: float) -> str:
     )
 
 
-def _dump(content: Any) -> str:
-    """ValueError for NaN, infinity and circles, TypeError for keys such as tuples, RecursionError for deep values."""
-    return json.dumps(content, default=_text, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-
-
 def _plain(value: Any, depth: int) -> Any:
     """`value` with text in place of all that JSON cannot hold."""
     if value is None or isinstance(value, bool | int | str):
@@ -93,3 +88,8 @@ def _text(value: Any) -> str:
         return value.decode(errors="backslashreplace") if isinstance(value, bytes | bytearray) else str(value)
     except Exception as error:
         return f"<{type(value).__name__}: str() raised {type(error).__name__}>"
+
+
+# ValueError for NaN, infinity and circles, TypeError for keys such as tuples, RecursionError for deep values. One for
+# all records: json.dumps would make one for each.
+_dump = json.JSONEncoder(default=_text, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
