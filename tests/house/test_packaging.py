@@ -128,6 +128,13 @@ def test_the_wheel_has_the_pytest_plugin(installed: Installed, tmp_path: Path) -
     assert done.stdout.split() == ["odradek.inside.pytest_plugin"], done.stderr
 
 
+def test_the_wheel_has_the_log_handler(installed: Installed, tmp_path: Path) -> None:
+    """`odradek.logging` is a module of src, not a folder; and it needs nothing but the wheel's dependencies."""
+    code = "import logging, odradek.logging; print(issubclass(odradek.logging.KafkaHandler, logging.Handler))"
+    done = subprocess.run([installed.bin / "python", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
+
+
 def test_the_wheel_has_the_systemd_units(installed: Installed, tmp_path: Path) -> None:
     """The units name the environment that has the wheel."""
     subprocess.run([installed.bin / "odradek", "systemd", "install", "--prefix", tmp_path], cwd=tmp_path, check=True)
