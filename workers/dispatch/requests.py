@@ -13,6 +13,7 @@ from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
 from odradek.protocol.wire import I32
 from odradek.workers.dispatch import api, dispatch, unavailable, upstream
+from odradek.workers.net import client_ids
 from odradek.workers.net.framing import Pipelined, skip_header_tags
 
 if TYPE_CHECKING:
@@ -59,9 +60,11 @@ class Requests:
             return
         row = self._rows.get(key)
         if row is None or not row.serves(version):
+            if row is not None and row.unsupported is not None:
+                client_ids.read(connection, view, head, end)
             self._refuse(connection, row, key, version, correlation)
             return
-        body = _client_id(connection, view, head, end)
+        body = client_ids.read(connection, view, head, end)
         if row.is_flexible(version):
             body = skip_header_tags(view, body, end)
         if row.fast_path is not None:
@@ -128,16 +131,3 @@ def _why(flags: int, row: Api, version: int, body: bytes) -> str:
         return f"malformed {row.name} v{version}: {body.decode(errors='replace')}"
     reason = "the process that answers it died" if flags == upstream.LOST else "an internal error"
     return f"{row.name} v{version} was not answered: {reason}"
-
-
-def _client_id(connection: Connection, view: memoryview, at: int, end: int) -> int:
-    """Record the client id; returns the position behind it."""
-    length = int.from_bytes(view[at : at + 2], "big", signed=True)
-    at += 2
-    if length < 0:
-        return at
-    if at + length > end:
-        raise ValueError("client id runs past its frame")
-    if connection.client_id is None:
-        connection.client_id = bytes(view[at : at + length]).decode("utf-8", "replace")
-    return at + length

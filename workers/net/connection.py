@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from odradek.security.sasl.exchange import Exchange
     from odradek.security.tls.handshake import Handshake
 
+NO_CLIENT_ID = b"\0\0"  # as in a request's header
 _HEAD = 12  # bytes of size, api key, version and correlation id, which identify a frame
 _TRICKLE = 1024  # bytes between two checks
 _REQUEST = 500  # bytes of a request without its records, roughly
@@ -66,10 +67,10 @@ class Connection:
     """One connection of a worker."""
 
     __slots__ = (
-        "active", "backlog", "begun_ns", "big", "big_fill", "big_size", "by_token", "client_id", "delayed", "exchange",
-        "fd", "full", "host", "in_flight", "keeps_up", "last_active", "listener", "mask", "mute", "out", "out_size",
-        "partial", "port", "principal", "received_ns", "repeated", "seen", "settling", "sock", "spent_ns", "state",
-        "target", "times", "tls", "unrecorded", "waits_ns",
+        "active", "backlog", "begun_ns", "big", "big_fill", "big_size", "by_token", "client_head", "client_id",
+        "delayed", "exchange", "fd", "full", "host", "in_flight", "keeps_up", "last_active", "listener", "mask", "mute",
+        "out", "out_size", "partial", "port", "principal", "received_ns", "repeated", "seen", "settling", "sock",
+        "spent_ns", "state", "target", "times", "tls", "unrecorded", "waits_ns",
     )  # fmt: skip
 
     def __init__(self, sock: Stream, listener: str, host: str, port: int) -> None:
@@ -79,7 +80,8 @@ class Connection:
         self.listener = listener
         self.host = host
         self.port = port
-        self.client_id: str | None = None
+        self.client_id: str | None = None  # of its last request; of Produce only while there are quotas
+        self.client_head = NO_CLIENT_ID  # as in the header of that request (workers.net.client_ids)
         self.principal = ANONYMOUS
         self.by_token = False  # a delegation token authenticated the principal
         self.exchange: Exchange | None = None  # that authenticated the principal, and may do so again

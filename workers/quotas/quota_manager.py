@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PRODUCE, FETCH, REQUEST = KINDS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
 NS_A_PERCENT = 10_000_000  # the amount of REQUEST is time in ns; a percentage is of one second
-_MOST_CLIENTS = 10_000  # client ids are the clients' choice
+_MOST_CLIENTS, _MOST_CHARACTERS = 10_000, 4 << 20  # client ids are the clients' choice, up to 32 KiB each
 
 
 class _Limit(NamedTuple):
@@ -40,6 +40,7 @@ class QuotaManager:
         self._window = window
         self._quotas = {kind: ClientQuotas(quotas, kind) for kind in KINDS}
         self._limits: dict[tuple[str, str, str], _Limit | None] = {}
+        self._characters = 0  # of the client ids in there
         self._shared: dict[tuple[str, ...], _Limit] = {}  # by the tags that clients share
 
     def record(self, kind: str, user: str, client_id: str, amount: int, now_ms: int) -> int:
@@ -69,9 +70,11 @@ class QuotaManager:
         try:
             return self._limits[key]
         except KeyError:
-            if len(self._limits) >= _MOST_CLIENTS:
+            self._characters += len(client_id)
+            if len(self._limits) >= _MOST_CLIENTS or self._characters > _MOST_CHARACTERS:
                 self._limits.clear()
                 self._shared.clear()
+                self._characters = len(client_id)
             limit = self._limits[key] = self._found(*key)
             return limit
 

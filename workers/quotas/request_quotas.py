@@ -1,9 +1,9 @@
 """What a worker does with requests while client quotas are in force: counts them, and throttles their clients.
 
 Bytes of Produce are those of its requests, bytes of Fetch those of its answers; the time of a request is the worker's
-own, without waiting, and without the time that the coordinator or the controller takes. The client id is that of the
-connection's first request. As in Kafka, a request counts when it is answered, a Fetch that is throttled is answered
-without records and does not count, and the throttle time is the longer one of bytes and time.
+own, without waiting, and without the time that the coordinator or the controller takes. The client id is that of each
+request (workers.net.client_ids). As in Kafka, a request counts when it is answered, a Fetch that is throttled is
+answered without records and does not count, and the throttle time is the longer one of bytes and time.
 
 Without quotas nothing here runs: `counted` and `timed` replace the functions that take requests only as long as this
 object is in force.
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from odradek.protocol.wire import I32
+from odradek.workers.net import client_ids
 from odradek.workers.net.connection_state import HOLD
 from odradek.workers.quotas.quota_manager import FETCH, KINDS, PRODUCE, REQUEST, QuotaManager
 
@@ -47,8 +48,8 @@ class RequestQuotas:
             body: int, end: int,
         ) -> None:  # fmt: skip
             began_ns = time.perf_counter_ns()
-            if connection.client_id is None:
-                connection.client_id = _client_id(view, head)
+            if not client_ids.is_same(connection, view, head):
+                self._change_client(connection, view, head, end)
             connection.unrecorded += end - head + _HEADER
             take(services, connection, version, correlation, view, head, body, end)
             if connection.unrecorded > self._manager.most_at_once(connection.user, connection.client_id or ""):
@@ -122,15 +123,18 @@ class RequestQuotas:
             spent_ns += time.perf_counter_ns() - self._since_ns
         return spent_ns
 
+    def _change_client(self, connection: Connection, view: memoryview, head: int, end: int) -> None:
+        """Requests in flight have another client id than the next one: count them now, as they have none later.
+
+        If they exceed a quota, the connection waits, though their answers do not say so."""
+        if connection.unrecorded:
+            self.produced(connection)
+        client_ids.read(connection, view, head, end)
+
     def _throttle(self, connection: Connection, throttle_ms: int) -> int:
         if throttle_ms:
             self._mute(connection, throttle_ms)
         return throttle_ms
-
-
-def _client_id(view: memoryview, at: int) -> str:
-    length = max(0, int.from_bytes(view[at : at + 2], "big", signed=True))
-    return bytes(view[at + 2 : at + 2 + length]).decode("utf-8", "replace")
 
 
 def _now_ms() -> int:
