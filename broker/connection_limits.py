@@ -14,6 +14,7 @@ from typing import Any
 
 from odradek.cluster.configs.broker_configs import connection_overrides
 from odradek.protocol.wire import INT32_MAX
+from odradek.security.addresses import canonical
 
 UNLIMITED = INT32_MAX
 TOTAL, RATE = "max.connections", "max.connection.creation.rate"
@@ -46,7 +47,7 @@ class ConnectionLimits:
         """The limits from `setting(name)`: the value in force, or None when there is none."""
         bounds = {name: _bound(setting, f"listener.name.{name.lower()}.") for name in listeners}
         total, per_host, overrides, rate = (setting(name) for name in NAMES)
-        named = connection_overrides(overrides or "")
+        named = {canonical(host): number for host, number in connection_overrides(overrides or "").items()}
         return cls(total, per_host, named, rate, bounds, spared if len(bounds) > 1 else None)
 
 

@@ -33,10 +33,10 @@ from odradek.ipc.channel import Channel
 from odradek.ipc.handoff import Client
 from odradek.ipc.processes import COLUMN
 from odradek.ipc.roles import role_name, worker_role
+from odradek.security.addresses import canonical
 from odradek.security.quotas.connections import AddressRates
-from odradek.security.quotas.entities import Entity
 from odradek.security.quotas.keys import CONNECTION_CREATION_RATE
-from odradek.security.quotas.resolution import address_quota
+from odradek.security.quotas.resolution import AddressQuotas
 from odradek.workers.net.bounded_log import BoundedLog
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class Acceptor:
         self._counts = ConnectionCounts(self._limits(), time.monotonic())
         self._row = process.shared.processes.row(roles.ACCEPTOR)
         self._rates = AddressRates(quota_windows.client_window(process.config), self._rate_of)
-        self._quotas: Mapping[Entity, Mapping[str, float]] = {}
+        self._quotas = AddressQuotas({}, CONNECTION_CREATION_RATE)
         self._throttled = ThrottledConnections()
         self._expire_at = 0.0
         self._accepting: set[int] = set()
@@ -178,7 +178,7 @@ class Acceptor:
         self._meta_version, blob = self._process.shared.metadata.read()
         snapshot = Snapshot.parse(blob, self._process.config)
         self._counts.limits = self._limits(*snapshot.dynamic_layers(self._process.config["broker.id"]))
-        self._quotas = snapshot.quotas
+        self._quotas = AddressQuotas(snapshot.quotas, CONNECTION_CREATION_RATE)
         self._row[COLUMN["meta_version"]] = self._meta_version
 
     def _limits(self, *layers: Mapping[str, str]) -> ConnectionLimits:
@@ -241,7 +241,7 @@ class Acceptor:
 
     def _rate_of(self, host: str) -> float | None:
         """The connections a second that an address may open."""
-        return address_quota(self._quotas, CONNECTION_CREATION_RATE, host)
+        return self._quotas.find(host)
 
     def _give(self, client: Client, fd: int) -> None:
         takers = [link for link in self._links.values() if link.takes]
@@ -350,8 +350,8 @@ class Acceptor:
 
 
 def _plain(host: str) -> str:
-    """An IPv4 client of a dual-stack socket under its IPv4 address; no scope id."""
-    return host.removeprefix("::ffff:").partition("%")[0]
+    """An IPv4 client of a dual-stack socket under its IPv4 address; no zone."""
+    return canonical(host) if ":" in host else host
 
 
 def _set_options(connection: socket.socket, process: Process) -> None:

@@ -48,11 +48,14 @@ def to_text(key: str, value: float) -> str:
 
 
 def values_of(entity: Entity, configs: Mapping[str, str]) -> dict[str, float]:
-    """The quotas among the configs of an entity's znode, which also has credentials. Ignores what is no number."""
+    """The quotas among the configs of an entity's znode, which also has credentials. Ignores what is no number, as
+    Kafka does, and no infinite one where the quota is a whole number."""
     found = {}
-    for key in keys_of(entity):
+    for key, kind in keys_of(entity).items():
         try:
-            found[key] = float(configs[key])
+            value = float(configs[key])
         except (KeyError, ValueError):
-            pass
+            continue
+        if math.isfinite(value) or (kind is Kind.DOUBLE and value == math.inf):
+            found[key] = value
     return found

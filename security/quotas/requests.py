@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from odradek.protocol.errors import INVALID_REQUEST, NONE, UNSUPPORTED_VERSION
+from odradek.protocol.errors import INVALID_REQUEST, NONE, UNKNOWN_SERVER_ERROR, UNSUPPORTED_VERSION
 from odradek.security.quotas.entities import IP, TYPES, Entity
 from odradek.security.quotas.keys import Kind, keys_of
 
@@ -18,13 +18,14 @@ EXACT, DEFAULT, SPECIFIED = range(3)
 Ops = Sequence[tuple[str, float | None]]
 Quotas = Mapping[Entity, Mapping[str, float]]
 _FRACTION = 1e-6  # a whole number may differ from one by as much
+_LONGEST = 1000  # characters of a message: a name in it may be longer than a response allows
 
 
 class QuotaError(Exception):
     """A request that Kafka refuses: the error code and its message."""
 
     def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…")
         self.code = code
 
 
@@ -142,6 +143,8 @@ def _check_entity(entity: Entity, valid_ip: Callable[[str], bool]) -> None:
             raise QuotaError(INVALID_REQUEST, f"The entity type {kind} is not one of {', '.join(TYPES)}.")
         if name == "":
             raise QuotaError(INVALID_REQUEST, f"The name of a {kind} is empty.")
+        if name in (".", ".."):
+            raise QuotaError(UNKNOWN_SERVER_ERROR, f"ZooKeeper cannot have a node for the {kind} {name}.")
     names = dict(entity)
     if IP in names and len(names) > 1:
         raise QuotaError(INVALID_REQUEST, "An ip cannot be combined with a user or client-id.")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from odradek.security.addresses import canonical
 from odradek.security.quotas.entities import CLIENT_ID, IP, USER, Entity
 
 ALL = ""
@@ -74,9 +75,17 @@ def _pair(entity: Entity) -> _Pair:
     return names.get(USER, ALL), names.get(CLIENT_ID, ALL)
 
 
-def address_quota(quotas: Mapping[Entity, Mapping[str, float]], key: str, address: str) -> float | None:
-    """The bound of an IP address, or the default of all addresses; None when there is none."""
-    for name in (address, DEFAULT):
-        if (bound := quotas.get(((IP, name),), {}).get(key)) is not None:
-            return bound
-    return None
+class AddressQuotas:
+    """The quotas of one key, by IP address; as in Kafka, the notation of an address does not matter."""
+
+    def __init__(self, quotas: Mapping[Entity, Mapping[str, float]], key: str) -> None:
+        found = {entity[0][1]: values[key] for entity, values in quotas.items() if entity[0][0] == IP and key in values}
+        self._bounds = {canonical(name): bound for name, bound in found.items() if name is not None}
+        self._default = found.get(DEFAULT)
+
+    def __bool__(self) -> bool:
+        return bool(self._bounds) or self._default is not None
+
+    def find(self, address: str) -> float | None:
+        """The bound of an IP address, or the default of all addresses; None when there is none."""
+        return self._bounds.get(canonical(address), self._default)

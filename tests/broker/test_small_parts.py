@@ -249,6 +249,12 @@ def test_overrides_by_host() -> None:
         connection_overrides("a")
 
 
+def test_override_for_an_address_in_any_notation() -> None:
+    """Kafka compares InetAddresses."""
+    limits = ConnectionLimits.of({"max.connections.per.ip.overrides": "[2001:DB8:0:0::1]:2,::ffff:10.0.0.1:3,h:4"}.get)
+    assert limits.overrides == {"2001:db8::1": 2, "10.0.0.1": 3, "h": 4}
+
+
 def test_connections_by_host() -> None:
     counts = ConnectionCounts(ConnectionLimits(per_host=1, overrides={"b": 2}), 0)
     for host in ("a", "b"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from odradek.security.quotas.entities import Entity, change_of, entity_of, parse_path, path_of
 from odradek.security.quotas.keys import to_text, values_of
-from odradek.security.quotas.resolution import ClientQuota, ClientQuotas, address_quota
+from odradek.security.quotas.resolution import AddressQuotas, ClientQuota, ClientQuotas
 
 NAMES = st.none() | st.text(st.characters(blacklist_categories=["Cs"]), min_size=1)
 
@@ -75,5 +75,38 @@ def test_quota_of_a_client_id_is_shared_by_all_users() -> None:
 
 def test_quota_of_an_address_overrides_the_default() -> None:
     quotas: dict[Entity, dict[str, float]] = {(("ip", None),): {"k": 5.0}, (("ip", "10.0.0.1"),): {"k": 1.0}}
-    assert [address_quota(quotas, "k", address) for address in ("10.0.0.1", "10.0.0.2")] == [1.0, 5.0]
-    assert address_quota({}, "k", "10.0.0.1") is None
+    found = AddressQuotas(quotas, "k")
+    assert [found.find(address) for address in ("10.0.0.1", "10.0.0.2")] == [1.0, 5.0]
+    assert AddressQuotas({}, "k").find("10.0.0.1") is None
+
+
+@pytest.mark.parametrize(
+    ("entity", "client"),
+    [
+        ("2001:DB8:0:0:0:0:0:1", "2001:db8::1"),
+        ("::1", "::1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("::1.2.3.4", "::102:304"),
+    ],
+)
+def test_notation_of_an_address_does_not_matter(entity: str, client: str) -> None:
+    """Kafka compares InetAddresses."""
+    quotas: dict[Entity, dict[str, float]] = {(("ip", entity),): {"k": 1.0}, (("ip", None),): {"k": 5.0}}
+    assert AddressQuotas(quotas, "k").find(client) == 1.0
+    assert AddressQuotas(quotas, "k").find("2001:db8::2") == 5.0
+
+
+@pytest.mark.parametrize("text", ["NaN", "nan", "Infinity", "-Infinity", "1e400"])
+def test_rate_that_is_no_number_is_ignored(text: str) -> None:
+    """Another program may have written it; a worker could not compute with it."""
+    assert values_of((("user", "alice"),), {"producer_byte_rate": text}) == {}
+    assert values_of((("ip", None),), {"connection_creation_rate": text}) == {}
+
+
+def test_percentage_may_be_infinite_as_in_java() -> None:
+    entity = (("user", "alice"),)
+    assert values_of(entity, {"request_percentage": to_text("request_percentage", float("inf"))}) == {
+        "request_percentage": float("inf")
+    }
+    assert values_of(entity, {"request_percentage": "NaN"}) == {}
