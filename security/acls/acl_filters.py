@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from odradek.security.acls.acl_types import (
     WILDCARD,
     AccessControlEntry,
-    AclBinding,
     Operation,
     PatternType,
     Permission,
@@ -70,6 +70,21 @@ class AclBindingFilter:
     pattern: ResourcePatternFilter = ResourcePatternFilter()
     entry: AccessControlEntryFilter = AccessControlEntryFilter()
 
-    def matches(self, acl: AclBinding) -> bool:
-        """Whether the filter finds this ACL."""
-        return self.pattern.matches(acl.pattern) and self.entry.matches(acl.entry)
+
+class FiltersByPattern:
+    """Many filters, of which those for one resource pattern are found without comparing all of them."""
+
+    def __init__(self, filters: Sequence[ResourcePatternFilter]) -> None:
+        self._filters = filters
+        self._exact: dict[ResourcePattern, list[int]] = {}
+        self._others: list[int] = []
+        for at, one in enumerate(filters):
+            if one.name is not None and one.type.concrete and one.pattern.concrete:
+                self._exact.setdefault(ResourcePattern(one.type, one.name, one.pattern), []).append(at)
+            else:
+                self._others.append(at)
+
+    def matching(self, pattern: ResourcePattern) -> list[int]:
+        """The positions of the filters that find ACLs of `pattern`, in their order."""
+        others = [at for at in self._others if self._filters[at].matches(pattern)]
+        return sorted(self._exact.get(pattern, []) + others)

@@ -57,9 +57,9 @@ def fault(host: str, permission: Permission) -> str | None:
     try:
         found = network(host)
     except ValueError:
-        return f"The host {host} must be *, an address, or a network without host bits such as 10.0.0.0/8."
+        return f"The host {host:.100} must be *, an address, or a network without host bits such as 10.0.0.0/8."
     if found is not None and permission == Permission.DENY:
-        return f"A DENY for the network {host} is not possible: brokers of Apache Kafka ignore it."
+        return f"A DENY for the network {host:.100} is not possible: brokers of Apache Kafka ignore it."
     return None
 
 

@@ -14,7 +14,12 @@ from typing import Any
 from odradek.protocol.errors import INVALID_REQUEST, NONE, SECURITY_DISABLED, UNKNOWN_SERVER_ERROR
 from odradek.protocol.library import message_class
 from odradek.security.acls import acl_hosts, acl_nodes
-from odradek.security.acls.acl_filters import AccessControlEntryFilter, AclBindingFilter, ResourcePatternFilter
+from odradek.security.acls.acl_filters import (
+    AccessControlEntryFilter,
+    AclBindingFilter,
+    FiltersByPattern,
+    ResourcePatternFilter,
+)
 from odradek.security.acls.acl_types import (
     CLUSTER_NAME,
     AccessControlEntry,
@@ -179,12 +184,14 @@ def delete(acls: Acls, request: Any) -> tuple[Any, Changes]:
 
     An ACL that several filters find is in the answer to the first of them."""
     filters = [_filter(asked) for asked in request.filters]
+    by_pattern = FiltersByPattern([one.pattern for one in filters])
     found: list[list[AclBinding]] = [[] for _ in filters]
     for pattern in sorted(acls):
-        for binding in (AclBinding(pattern, entry) for entry in sorted(acls[pattern])):
-            first = next((at for at, one in enumerate(filters) if one.matches(binding)), None)
+        candidates = by_pattern.matching(pattern)
+        for entry in sorted(acls[pattern]) if candidates else ():
+            first = next((at for at in candidates if filters[at].entry.matches(entry)), None)
             if first is not None:
-                found[first].append(binding)
+                found[first].append(AclBinding(pattern, entry))
     return _deleted(found), _left(acls, [binding for bindings in found for binding in bindings])
 
 

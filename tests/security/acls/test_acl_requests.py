@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek.protocol.errors import INVALID_REQUEST, NONE, UNKNOWN_SERVER_ERROR
 from odradek.protocol.library import message_class
 from odradek.security.acls import acl_requests
+from odradek.security.acls.acl_filters import FiltersByPattern, ResourcePatternFilter
 from odradek.security.acls.acl_types import (
     AccessControlEntry,
     Operation,
@@ -95,6 +98,20 @@ def test_acl_is_answered_to_the_first_filter_that_matches_it() -> None:
     assert changes == {A: frozenset(), P: frozenset()}
 
 
+PATTERNS = st.builds(ResourcePattern, st.sampled_from(ResourceType), st.sampled_from(["a", "ab", "*"]),
+                     st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]))  # fmt: skip
+FILTERS = st.builds(ResourcePatternFilter, st.sampled_from(ResourceType), st.sampled_from([None, "a", "ab", "*"]),
+                    st.sampled_from(PatternType))  # fmt: skip
+
+
+@given(st.lists(FILTERS, max_size=8), PATTERNS)
+def test_filters_of_a_pattern_are_those_that_match_it(
+    filters: list[ResourcePatternFilter], pattern: ResourcePattern
+) -> None:
+    expected = [at for at, one in enumerate(filters) if one.matches(pattern)]
+    assert FiltersByPattern(filters).matching(pattern) == expected
+
+
 def test_deletion_keeps_the_remaining_acls() -> None:
     assert delete({"operation": 4})[1] == {A: frozenset([READ])}
     assert delete({"resource_type_filter": 99}) == ([[]], {})
@@ -103,6 +120,14 @@ def test_deletion_keeps_the_remaining_acls() -> None:
 def test_unknown_element_fails_decoding() -> None:
     with pytest.raises(ValueError, match="UNKNOWN"):
         acl_requests.check_create(message_class("CreateAclsRequest")(creations=[creation(operation=0)]))
+
+
+@pytest.mark.parametrize("fields", [{"host": "/" * 32767}, {"resource_name": "x" * 32767}, {"principal": "x" * 32767}])
+def test_long_texts_fit_into_the_answer_of_every_version(fields: dict[str, Any]) -> None:
+    request = message_class("CreateAclsRequest")(creations=[creation(**fields)])
+    answer = acl_requests.create(ACLS, request)[0]
+    for version in range(4):
+        assert answer.encode(version=version)
 
 
 def test_every_version_is_answered() -> None:
