@@ -222,7 +222,10 @@ def _unsecured(mine: Settings) -> UnsecuredTokens:
 
 
 def _jwks(mine: Settings, url: str) -> Jwks:
-    scheme = urllib.parse.urlsplit(url).scheme
+    try:
+        scheme = urllib.parse.urlsplit(url).scheme
+    except ValueError:  # http://[::1
+        scheme = ""
     if scheme not in ("file", "http", "https"):
         raise SaslSettingError(_JWKS + "url", "must be a file:, https: or http: URL")
     refresh = 0 if scheme == "file" else mine.number(_JWKS + "refresh.ms", 3600000)

@@ -30,7 +30,7 @@ def check_key_file(settings: TlsSettings, stat_of: Stat = os.stat) -> None:
         return
     try:
         mode = stat_of(path).st_mode
-    except OSError:
+    except (OSError, ValueError):
         return  # reading it says what is wrong
     name = "ssl.keystore.location"
     if not stat.S_ISREG(mode):

@@ -100,6 +100,6 @@ def stats_of(settings: TlsSettings) -> dict[str, Stat | None]:
 def _stat(path: str) -> Stat | None:
     try:
         found = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # a path with a NUL
         return None
     return Stat(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -129,6 +129,8 @@ def _content(settings: TlsSettings, store: str, path: str, read: Read) -> bytes:
         raise settings.error(name, f"{path} does not exist") from None
     except OSError as error:
         raise settings.error(name, f"cannot read {path}: {error.strerror}; the broker's user must be able to") from None
+    except ValueError:
+        raise settings.error(name, f"{path!r} is not a path: a path has no NUL") from None
     declared = getattr(settings, f"{store[4:]}_type").upper()
     if data.startswith(_JAVA_MAGIC):
         raise settings.error(name, _conversion(path, store))

@@ -64,7 +64,7 @@ class KeyFetcher:
     def _stat(self) -> Stat | None:
         try:
             found = os.stat(self._path)
-        except OSError:
+        except (OSError, ValueError):  # a path with a NUL
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
 

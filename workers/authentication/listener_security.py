@@ -13,12 +13,12 @@ from functools import partial
 from odradek.ipc.notices import IsFirst
 from odradek.security.sasl import sasl_settings
 from odradek.security.sasl.exchange import SaslListener
-from odradek.security.sasl.sasl_settings import Configured, Credentials, SaslSettingError
+from odradek.security.sasl.sasl_settings import Configured, Credentials
 from odradek.security.tls import listener as tls_listener
 from odradek.security.tls import reload
 from odradek.security.tls.listener import TlsListener
 from odradek.security.tls.reload import Rejected, Reloader
-from odradek.security.tls.settings import TlsError, TlsSettings, listener_settings
+from odradek.security.tls.settings import TlsSettings, listener_settings
 from odradek.workers.authentication.key_fetcher import KeyFetcher
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class ListenerSecurity:
         """`load`; a failure is logged once, and all connections are refused until a later try has no failure."""
         try:
             self.load(settings, now, credentials, api_versions, ktls)
-        except (TlsError, SaslSettingError) as error:
+        except ValueError as error:  # TlsError, SaslSettingError, or a text that no library takes, such as a NUL
             if str(error) != self.fault:
                 log.error("listener %s refuses all connections: %s", self.name, error)
             self.fault = str(error)
@@ -115,7 +115,7 @@ class ListenerSecurity:
             self._change_tls(settings, now)
             if self.protocol in SASL:
                 self._set_sasl(sasl_settings.configure(settings, self.name, credentials, api_versions))
-        except (TlsError, SaslSettingError) as error:
+        except ValueError as error:
             line = f"listener {self.name}: {error}; the former settings stay in force"
             if self._is_first(line, now, SAME_S):
                 log.error(line)
@@ -176,7 +176,7 @@ def faults(
         security = ListenerSecurity(name, protocol, name == between_brokers)
         try:
             security.load(settings, now, Credentials(lambda mechanism, user: None), lambda version, error: b"")
-        except (TlsError, SaslSettingError) as error:
+        except ValueError as error:
             yield f"listener {name}: {error}"
         for line in security.tls.warnings if security.tls is not None else ():
             log.warning("listener %s: %s", name, line)

@@ -34,10 +34,14 @@ def follow(security: ListenerSecurity, settings: dict[str, str]) -> None:
     [
         {"ssl.client.auth": "perhaps"},
         {"ssl.keystore.location": "/no/such/file"},
+        {"ssl.keystore.location": "/a\0path"},
+        {"ssl.truststore.location": "/a\0path"},
         {"ssl.enabled.protocols": "SSLv3"},
         {"sasl.enabled.mechanisms": "GSSAPI"},
         {"listener.name.sasl_ssl.plain.sasl.jaas.config": "nonsense"},
         {"connections.max.reauth.ms": "soon"},
+        {"sasl.oauthbearer.jwks.endpoint.url": "http://[::1", "sasl.enabled.mechanisms": "OAUTHBEARER"},
+        {"sasl.oauthbearer.jwks.endpoint.url": "file:///a%00path", "sasl.enabled.mechanisms": "OAUTHBEARER"},
     ],
 )
 def test_invalid_change_is_logged_once_and_not_applied(
