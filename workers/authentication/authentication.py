@@ -177,7 +177,7 @@ class Authentication:
         for connection in list(self._leaving):
             if connection.closed:
                 del self._leaving[connection]
-            elif not (connection.in_flight or connection.out or connection.waits):
+            elif not (connection.in_flight or connection.out or connection.waits or connection.throttled):
                 self._take_one_back(connection, self._leaving.pop(connection))
         return True
 

@@ -214,6 +214,38 @@ def test_pipelined_requests_before_the_expiry_are_answered(
     assert client.frames() == []
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_end_of_the_session_does_not_end_a_throttle_time(
+    bench: Bench, known: Connect, later: Later, protocol: str
+) -> None:
+    """As in Kafka, an exchange that a throttled client sends is read when it may send requests again."""
+    bench.limit("users/alice", producer_byte_rate=1)
+    client = known(protocol)
+    client.send(client.frame(calls.produce_request("t", batches.batch([b"x" * 1000]))))
+    client.answers(1)
+    connection = bench.connection(client)
+    assert connection.throttled
+    later(EXPIRY_S)
+    client.send(sized(handshake("PLAIN")) + sized(authenticate(ALICE)) + sized(metadata()))
+    bench.turn(5)
+    later(0.2)
+    assert client.frames() == [] and connection.throttled
+    bench.worker.purgatory.expire(float("inf"))
+    later(0.2)
+    assert len(client.answers(3)) == 3
+
+
+def test_throttled_connection_that_closes_is_forgotten(bench: Bench, known: Connect, later: Later) -> None:
+    bench.limit("users/alice", producer_byte_rate=1)
+    client = known()
+    client.send(client.frame(calls.produce_request("t", batches.batch([b"x" * 1000]))))
+    client.answers(1)
+    later(EXPIRY_S)
+    client.sock.close()
+    bench.turn(5)
+    assert len(bench.worker.purgatory) == 0 and not bench.worker.served()
+
+
 def test_expired_connection_that_epoll_refuses_is_closed(
     bench: Bench, known: Connect, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
