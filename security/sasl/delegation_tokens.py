@@ -17,11 +17,13 @@ import hmac
 import json
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from odradek.protocol.errors import Error
+from odradek.protocol.wire import INT64_MAX
 from odradek.security.principal import USER, Principal
 from odradek.security.sanitizer import desanitize, sanitize
 from odradek.security.sasl.password import Password
@@ -34,6 +36,7 @@ VERSION = 3
 TOKENS_PATH = "/delegation_token/tokens"
 CHANGES_PATH = "/delegation_token/token_changes"
 CHANGE_PREFIX = "token_change_"
+_STEP = 256  # tokens
 NONE_MS = -1
 """The timestamp of a refused request."""
 
@@ -50,9 +53,9 @@ class Token:
     max_ms: int
     expiry_ms: int
 
-    def concerns(self, principal: Principal) -> bool:
-        """Whether `principal` owns, requested or may renew it."""
-        return principal in (self.owner, self.requester, *self.renewers)
+    def concerns(self, principals: AbstractSet[Principal]) -> bool:
+        """Whether one of `principals` owns, requested or may renew it."""
+        return not principals.isdisjoint((self.owner, self.requester, *self.renewers))
 
     def renewable_by(self, principal: Principal) -> bool:
         """Whether `principal` may renew and expire it."""
@@ -158,7 +161,7 @@ class DelegationTokens:
         if settings.secret_key is None:
             return Answer(Error.DELEGATION_TOKEN_AUTH_DISABLED)
         most = settings.max_lifetime_ms
-        max_ms = now_ms + (min(max_lifetime_ms, most) if max_lifetime_ms > 0 else most)
+        max_ms = min(INT64_MAX, now_ms + (min(max_lifetime_ms, most) if max_lifetime_ms > 0 else most))
         expiry = min(max_ms, now_ms + settings.expiry_time_ms)
         token = Token(new_id(), owner, requester, renewers, now_ms, max_ms, expiry)
         return Answer(Error.NONE, token.expiry_ms, written=token)
@@ -180,25 +183,26 @@ class DelegationTokens:
         return self._expire_in(token, period_ms, now_ms)
 
     def describe(
-        self,
-        principal: Principal,
-        owners: Collection[Principal] | None,
+        self, principal: Principal, owners: AbstractSet[Principal] | None,
         describable: Callable[[str], bool] = lambda token_id: False,
         describes_owner: Callable[[Principal], bool] = lambda owner: False,
-    ) -> tuple[Error, list[tuple[Token, bytes]]]:
-        """DescribeDelegationToken: tokens with their HMACs, of `owners` if given.
+    ) -> Generator[None, None, tuple[Error, list[tuple[Token, bytes]]]]:  # fmt: skip
+        """DescribeDelegationToken, in steps: tokens with their HMACs, of `owners` if given.
 
         `describable` and `describes_owner` ask the authorizer whether `principal` may describe the token, or those of
         its owner.
         """
         if self._settings.secret_key is None:
             return Error.DELEGATION_TOKEN_AUTH_DISABLED, []
-        asked = [each for each in self._tokens.values() if owners is None or any(map(each.concerns, owners))]
-        shown = [
-            each for each in asked
-            if each.concerns(principal) or describable(each.token_id) or describes_owner(each.owner)
-        ]  # fmt: skip
-        return Error.NONE, [(each, self.hmac(each.token_id)) for each in shown]
+        own, known, shown = frozenset([principal]), list(self._tokens.values()), []
+        for at in range(0, len(known), _STEP):
+            asked = [each for each in known[at : at + _STEP] if owners is None or each.concerns(owners)]
+            shown += [
+                (each, self.hmac(each.token_id)) for each in asked
+                if each.concerns(own) or describable(each.token_id) or describes_owner(each.owner)
+            ]  # fmt: skip
+            yield
+        return Error.NONE, shown
 
     def expired(self, now_ms: int) -> list[str]:
         """The ids of tokens to delete, each delegation.token.expiry.check.interval.ms."""

@@ -221,7 +221,7 @@ class Exchange:
 
     def _check_unchanged(self, identity: Identity) -> None:
         if self.session and self.session.principal != Principal(USER, identity.name):
-            told = f"re-authentication as another principal than {self.session.principal} is not allowed"
+            told = f"re-authentication as another principal than {self.session.principal!s:.1000} is not allowed"
             raise MechanismFailure(told, told)
 
     def _fail_token(self, failure: MechanismFailure, request: Request | None) -> Fail:

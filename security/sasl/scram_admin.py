@@ -24,6 +24,7 @@ from odradek.security.sasl.scram_keys import (
 
 Credentials = Mapping[ScramMechanism, ScramCredential | None]
 """A user's credentials; None for one that cannot be read."""
+_SHOWN = 1000  # characters of a name in a message, which may not be longer than a name may
 _EMPTY_USER = "Username must not be empty"
 _UNREADABLE = "The server experienced an unexpected error when processing the request."
 
@@ -95,11 +96,13 @@ def _describe(user: str, count: int, credentials: Credentials) -> Described:
         return Described(
             user,
             Error.DUPLICATE_RESOURCE,
-            f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}",
+            f"Cannot describe SCRAM credentials for the same user twice in a single request: {user:.{_SHOWN}}",
         )
     if not credentials:
         return Described(
-            user, Error.RESOURCE_NOT_FOUND, f"Attempt to describe a user credential that does not exist: {user}"
+            user,
+            Error.RESOURCE_NOT_FOUND,
+            f"Attempt to describe a user credential that does not exist: {user:.{_SHOWN}}",
         )
     return _described(user, credentials)
 

@@ -56,6 +56,9 @@ class Controller:
     def after(self, _milliseconds: int, _action: Callable[[], None]) -> Callable[[], None]:
         return lambda: None
 
+    def security_protocol(self, _listener: str) -> str:
+        return "SASL_SSL"
+
     def close(self) -> None:
         self._tree.close()
 
@@ -148,6 +151,14 @@ def alter_users() -> Any:
     return request(upsertions=rows, deletions=[])
 
 
+def describe_tokens() -> Any:
+    message_class("DescribeDelegationTokenResponse")  # it is made once
+    request = message_class("DescribeDelegationTokenRequest")
+    return request(
+        owners=[request.DescribeDelegationTokenOwner(principal_type="User", principal_name=name) for name in NAMES]
+    )
+
+
 def steps(controller: Controller, key: int, version: int, request: Any) -> tuple[list[int], Any]:
     """The lines of code of each step, and the answer."""
     answers: list[Any] = []
@@ -182,6 +193,7 @@ def steps(controller: Controller, key: int, version: int, request: Any) -> tuple
         (45, 1, lambda: reassign(None), lambda answer: [one.error_code for one in answer.responses[0].partitions]),
         (50, 0, describe_users, lambda answer: [one.error_code for one in answer.results]),
         (51, 0, alter_users, lambda answer: [one.error_code for one in answer.results]),
+        (41, 3, describe_tokens, lambda answer: [answer.error_code] * MANY),
     ],
 )
 def test_no_step_is_a_large_part_of_a_request(

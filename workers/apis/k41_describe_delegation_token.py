@@ -5,6 +5,7 @@ Without a list of owners all; v3 has who requested a token (KIP-373).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from odradek.protocol.library import message_class
@@ -12,23 +13,32 @@ from odradek.security.principal import Principal
 from odradek.security.sasl.delegation_tokens import Token
 from odradek.workers.dispatch import token_requests
 from odradek.workers.dispatch.administration import Controller
-from odradek.workers.dispatch.api import CONTROLLER, Api
+from odradek.workers.dispatch.api import CONTROLLER, Api, pieces
 from odradek.workers.dispatch.context import Context
 
 
-def handle(controller: Controller, request: Any, context: Context) -> Any:
+def handle(controller: Controller, request: Any, context: Context) -> Iterator[None]:
+    """In steps: any user may name tens of thousands of owners, and create as many tokens."""
     response = message_class("DescribeDelegationTokenResponse")
     refused = token_requests.refusal(controller, context)
     if refused:
-        return response(error_code=refused, tokens=[])
-    owners = request.owners
-    error, shown = controller.owner.users.tokens.describe(
+        context.reply(response(error_code=refused, tokens=[]))
+        return
+    owners: set[Principal] | None = None if request.owners is None else set()
+    for some in pieces(request.owners or ()):
+        owners |= {Principal(owner.principal_type, owner.principal_name) for owner in some}  # type: ignore[operator]
+        yield
+    error, shown = yield from controller.owner.users.tokens.describe(
         token_requests.requester(context),
-        None if owners is None else [Principal(owner.principal_type, owner.principal_name) for owner in owners],
+        owners,
         lambda token_id: token_requests.may_describe(context, token_id),
         lambda owner: token_requests.may_describe_of(context, owner),
     )
-    return response(error_code=error, tokens=[_described(response.DescribedDelegationToken, *one) for one in shown])
+    described = []
+    for part in pieces(shown):
+        described += [_described(response.DescribedDelegationToken, *one) for one in part]
+        yield
+    context.reply(response(error_code=error, tokens=described))
 
 
 def _described(row: Any, token: Token, hmac: bytes) -> Any:

@@ -22,13 +22,16 @@ from odradek.cluster.metadata.security_metadata import SecurityMetadata
 from odradek.cluster.rules.errors import ApiError
 from odradek.cluster.tree import znodes
 from odradek.cluster.tree.tree import Tree
-from odradek.protocol.errors import UNKNOWN_SERVER_ERROR
+from odradek.protocol.errors import INVALID_REQUEST, UNKNOWN_SERVER_ERROR
 from odradek.security.sanitizer import sanitize
-from odradek.security.sasl.delegation_tokens import TOKENS_PATH, Answer, DelegationTokens
+from odradek.security.sasl.delegation_tokens import TOKENS_PATH, Answer, DelegationTokens, encode
 from odradek.security.sasl.scram_admin import Credentials
 from odradek.security.sasl.scram_keys import ScramCredential, ScramMechanism
 
 log = logging.getLogger(__name__)
+
+_LARGEST_TOKEN = 1_000_000
+"""Bytes of a node, about as many as ZooKeeper takes: any user may create tokens, and every process has them."""
 
 T = TypeVar("T")
 
@@ -104,6 +107,10 @@ class UserNodes:
         """Write what an answer of `tokens` says."""
         if answer.written is not None:
             token = answer.written
+            if len(encode(token)) > _LARGEST_TOKEN:
+                raise ApiError(
+                    INVALID_REQUEST, f"A delegation token may have {_LARGEST_TOKEN} bytes with its renewers."
+                )
             self._stored(lambda: user_store.write_token(self._tree, token))
             log.info("delegation token %s of %s expires at %d", token.token_id, token.owner, token.expiry_ms)
             self._copy(f"{TOKENS_PATH}/{token.token_id}")

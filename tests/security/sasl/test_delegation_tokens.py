@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.protocol.errors import Error
+from odradek.protocol.wire import INT64_MAX
 from odradek.security.principal import Principal
 from odradek.security.sasl.delegation_tokens import (
     DelegationTokens,
@@ -28,6 +29,7 @@ from odradek.security.sasl.password import Password
 from odradek.security.sasl.scram_client import ScramClient
 from odradek.security.sasl.scram_keys import ScramMechanism
 from odradek.security.sasl.scram_server import ScramServer, ScramStore
+from odradek.workers.dispatch.api import complete
 
 ALICE, BOB, CAROL, DAVE = (Principal("User", name) for name in ("alice", "bob", "carol", "dave"))
 DAY = 86_400_000
@@ -57,6 +59,12 @@ def test_lifetime_of_a_token_is_bounded(asked: int, most: int, expiry: int) -> N
     assert (token.issue_ms, token.max_ms, token.expiry_ms) == (NOW, NOW + most, NOW + expiry)
 
 
+def test_lifetime_for_ever_ends_with_the_largest_time() -> None:
+    """A later time does not fit into the answers of DescribeDelegationToken, for any client."""
+    token = created(tokens(max_lifetime_ms=INT64_MAX, expiry_time_ms=INT64_MAX), lifetime=INT64_MAX)
+    assert (token.max_ms, token.expiry_ms) == (INT64_MAX, INT64_MAX) and not token.expired(NOW)
+
+
 def test_token_hmac_is_that_of_kafka() -> None:
     held = tokens()
     token = created(held)
@@ -70,7 +78,7 @@ def test_tokens_are_disabled_without_a_secret_key() -> None:
     assert held.create(ALICE, ALICE, [], -1, NOW).error is disabled
     assert held.renew(ALICE, b"x", -1, NOW).error is disabled
     assert held.expire(ALICE, b"x", -1, NOW).error is disabled
-    assert held.describe(ALICE, None) == (disabled, [])
+    assert complete(held.describe(ALICE, None)) == (disabled, [])
 
 
 def test_renewer_that_is_no_user_is_refused() -> None:
@@ -131,7 +139,7 @@ def test_describe_shows_only_permitted_tokens() -> None:
     mine, theirs = created(held, renewers=[BOB]), created(held, owner=CAROL, requester=DAVE, renewers=[])
 
     def seen(who: Principal, owners: list[Principal] | None = None, **may: Any) -> set[str]:
-        error, shown = held.describe(who, owners, **may)
+        error, shown = complete(held.describe(who, None if owners is None else set(owners), **may))
         assert error is Error.NONE and all(secret == held.hmac(token.token_id) for token, secret in shown)
         return {token.token_id for token, _ in shown}
 

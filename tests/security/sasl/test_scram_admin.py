@@ -20,6 +20,13 @@ def upsert(
     return Upsertion(user, mechanism, iterations, salt, password)
 
 
+def test_long_name_fits_into_the_answer() -> None:
+    """Kafka's clients read no text that is longer than the longest name."""
+    name = "x" * 32767
+    assert all(name[:1000] in describe(users, KNOWN)[0].text for users in ([name], [name, name]))
+    assert all(len(describe(users, KNOWN)[0].text) < 2000 for users in ([name], [name, name]))
+
+
 def test_describe_without_names_lists_all_users_with_credentials() -> None:
     everybody = [
         Described("alice", credentials=((1, 4096), (2, 8192))),

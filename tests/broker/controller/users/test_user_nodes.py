@@ -104,6 +104,14 @@ def test_other_notices_and_malformed_ones(world: World, notice: bytes) -> None:
     assert world.changes == 0 and not world.nodes.waiting
 
 
+def test_token_with_very_many_renewers_is_refused(world: World) -> None:
+    """ZooKeeper refuses such a node; the tree of a standalone broker would take it, and all processes with it."""
+    renewers = [Principal("User", "x" * 30_000)] * 40
+    with pytest.raises(ApiError, match="renewers"):
+        world.nodes.write(world.nodes.tokens.create(ALICE, ALICE, renewers, -1, NOW))
+    assert world.tree.children(TOKENS_PATH) == [] and world.changes == 0
+
+
 def test_the_first_version_of_a_notice(world: World) -> None:
     world.tree.create(f"{znodes.USER_CONFIGS}/alice", znodes.encode_config({"SCRAM-SHA-256": "x"}))
     world.tree.create(znodes.CONFIG_CHANGE, b'{"version":1,"entity_type":"users","entity_name":"alice"}', sequence=True)
