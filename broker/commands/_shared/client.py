@@ -90,10 +90,11 @@ class Cluster:
             config["request_timeout_ms"] = request_ms
         config["bootstrap_servers"] = bootstrap.split(",")
         config.setdefault("client_id", "odradek-admin")
+        config["bootstrap_timeout_ms"] = timeout_ms
         self.timeout_ms = timeout_ms
         opened = _Opened()
         try:
-            self.admin = KafkaAdminClient(bootstrap_timeout_ms=timeout_ms, kafka_client=opened, **config)
+            self.admin = KafkaAdminClient(kafka_client=opened, **config)
         except (kafka_errors.KafkaError, ValueError) as error:
             opened.close()
             raise OdradekError(f"cannot reach a broker at {bootstrap}: {error}") from error

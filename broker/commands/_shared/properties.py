@@ -48,9 +48,9 @@ def client_config(properties: Mapping[str, str], known: Mapping[str, Any]) -> di
     A property that kafka-python does not have causes a warning on stderr, as in Java's clients; a value that does
     not parse raises UsageError.
     """
-    from odradek.broker.commands._shared import refused_connections
+    from odradek.broker.commands._shared import bootstrap
 
-    refused_connections.install()
+    bootstrap.install()
     config: dict[str, Any] = {}
     if any(map(is_security, properties)):
         config = security_config(properties)

@@ -17,7 +17,6 @@ from odradek.broker.commands._shared.client import BROKER, TOPIC, Cluster, Parti
 from odradek.broker.commands.reassign_partitions.moves import moving
 from odradek.broker.commands.reassign_partitions.under_reassignment import Reassignment
 from odradek.broker.commands.status.overview import Dir, Node, Overview, Row, overview
-from odradek.broker.errors import OdradekError
 from odradek.broker.listeners import bracket
 
 TIMEOUT_MS = 3000  # for a response
@@ -26,22 +25,8 @@ _SESSION_MS, _CONNECT_MS = 6000, 2000  # with ZooKeeper
 
 
 def connect(bootstrap: str, properties: Mapping[str, str] = {}) -> Cluster:
-    """A connection with short timeouts. Raises OdradekError when no broker answers.
-
-    This tries the servers one by one: kafka-python spends all its time on one that accepts a connection but does not
-    answer.
-    """
-    *others, last = bootstrap.split(",")
-    for server in others:
-        try:
-            return _hasty(server, properties)
-        except OdradekError:
-            continue
-    return _hasty(last, properties)
-
-
-def _hasty(server: str, properties: Mapping[str, str]) -> Cluster:
-    made = Cluster(server, {**properties, "request.timeout.ms": str(TIMEOUT_MS)}, TIMEOUT_MS)
+    """A connection with short timeouts. Raises OdradekError when no broker answers."""
+    made = Cluster(bootstrap, {**properties, "request.timeout.ms": str(TIMEOUT_MS)}, TIMEOUT_MS)
     made.admin._manager.config["socket_connection_setup_timeout_ms"] = TIMEOUT_MS  # not an option of the client
     return made
 
