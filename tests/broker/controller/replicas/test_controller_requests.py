@@ -25,7 +25,7 @@ from odradek.cluster.decisions.broker_request_batch import DURING_DELETE, StopRe
 from odradek.cluster.metadata import view
 from odradek.cluster.metadata.rows import SLOT
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.cluster.metadata.view import NO_ID, ControllerTerm, PartitionUpdate, View
+from odradek.cluster.metadata.view import CONTROLLER, NO_ID, ControllerTerm, PartitionUpdate, View
 from odradek.cluster.rules import validation
 from odradek.cluster.rules.validation import MOST_KNOWN, MOST_PARTITIONS, MOST_REPLICAS
 from odradek.ipc import region, slots
@@ -91,6 +91,16 @@ class Scene:
         while self.orders.waiting:
             self.orders.tick()
         return self.answers[-1][1]
+
+
+def test_request_of_a_lost_connection_is_refused_after_later_ones() -> None:
+    """Request 5 was resent over the next connection, and 6 carried out there, before the first 5 arrives."""
+    scene = Scene()
+    for number in (5, 6, 5, 6, 7):
+        term = ControllerTerm.of(SimpleNamespace(controller_id=0, controller_epoch=1), f"{CONTROLLER}-{number}")
+        scene.orders.leader_and_isr(term, [told()], scene.answered)
+    late = errors.STALE_CONTROLLER_EPOCH
+    assert [error for error, _ in scene.answers] == [errors.NONE, errors.NONE, late, errors.NONE, errors.NONE]
 
 
 @pytest.mark.parametrize("error", [ValueError("too many"), IndexError(), KeyError("t"), AssertionError(), OSError()])
