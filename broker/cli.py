@@ -15,6 +15,7 @@ import click
 
 from odradek.broker import commands
 from odradek.broker.errors import INTERRUPTED, OK
+from odradek.broker.help_sections import SECTIONS
 from odradek.broker.outcome import outcome
 
 
@@ -30,6 +31,15 @@ class LazyGroup(click.Group):
             return None
         module = importlib.import_module(f"{commands.__name__}.{cmd_name.replace('-', '_')}")
         return getattr(module, "command", None)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """By section; one column of names for all of them."""
+        width = max(map(len, self.list_commands(ctx)))
+        for title, names in SECTIONS.items():
+            found = [(name.ljust(width), self.get_command(ctx, name)) for name in names]
+            limit = formatter.width - width - 4
+            with formatter.section(title):
+                formatter.write_dl([(name, one.get_short_help_str(limit)) for name, one in found if one is not None])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

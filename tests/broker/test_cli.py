@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from odradek.broker import cli
 from odradek.broker import config as configuration
 from odradek.broker.errors import BootError
+from odradek.broker.help_sections import SECTIONS
 from odradek.broker.supervisor import boot
 
 pytestmark = pytest.mark.live
@@ -36,6 +39,35 @@ def test_help_has_an_example(name: str) -> None:
     done = odradek(name, "--help")
     assert done.returncode == 0
     assert f"odradek {name}" in done.stdout.partition("Example:")[2]
+
+
+def test_help_lists_each_command_once() -> None:
+    known = cli.odradek.list_commands(None)  # type: ignore[arg-type]  # click needs no context here
+    assert sorted(name for names in SECTIONS.values() for name in names) == known
+
+
+def test_bash_completes_commands_options_and_values(tmp_path: Path) -> None:
+    """By the script that `odradek completion bash` prints."""
+    (tmp_path / "odradek").write_text(f'#!/bin/sh\nexec {sys.executable} -m odradek.broker "$@"\n')
+    (tmp_path / "odradek").chmod(0o755)
+
+    def completed(*words: str) -> list[str]:
+        asked = f"COMP_WORDS=(odradek {' '.join(words)}); COMP_CWORD={len(words)}; _odradek_completion odradek"
+        line = f'eval "$(odradek completion bash)"; {asked}; printf "%s\\n" "${{COMPREPLY[@]}}"'
+        path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, env=path)
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    assert completed("consumer-g") == ["consumer-groups"]
+    assert "--replication-factor" in completed("topics", "--rep")
+    assert completed("completion", "z") == ["zsh"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_have_a_script(shell: str) -> None:
+    """They are not on each machine: the script calls `odradek` as that of bash does."""
+    assert f"_ODRADEK_COMPLETE={shell}_complete" in odradek("completion", shell).stdout
 
 
 def test_unknown_command() -> None:
