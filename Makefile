@@ -18,7 +18,7 @@ SHAPE ?= steady
 WEB ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run cluster demo test test-rest test-all test-tools class-archives test-long chaos conformance lint format typecheck bench profile locust docs picture lock wheel clean
+.PHONY: help install run cluster demo test test-rest test-all test-tools class-archives test-long chaos conformance lint format typecheck bench profile locust docs picture lock wheel release clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 \t/p' Makefile | expand -t 20
@@ -94,6 +94,9 @@ picture: $(VENV)/.tested  ## draw docs/console.png and docs/top.png in Chromium,
 
 wheel: $(VENV)/.installed  ## build dist/odradek-*.whl
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+release:  ## build and check what is released of the last commit: dist/ gets sdist, wheel, bill of materials and licences (ARGS=--draft before its date)
+	.ci/release $(ARGS) $(PYTHON)
 
 lock:  ## write the lock files from the newest releases that pyproject.toml allows
 	.ci/lock $(PYTHON)

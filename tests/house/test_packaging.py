@@ -40,6 +40,7 @@ def test_locks_hold_every_dependency() -> None:
     extras = ("test", "pytest", "load", "bench", "registry", "spark", "delta", "zookeeper")
     tested = [wanted for extra in extras for wanted in more[extra]]
     assert _missing(tested, ["requirements.lock", "requirements-test.lock"]) == []
+    assert _missing(more["release"], ["requirements.lock", "requirements-release.lock"]) == []
     assert _missing(more["demo"], ["requirements-test.lock", "requirements-demo.lock"]) == []
 
 
