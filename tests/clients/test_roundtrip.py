@@ -15,7 +15,7 @@ from .records import Plan
 
 pytestmark = pytest.mark.live
 
-FEW, MANY, MILLION = 3_000, 20_000, 1_000_000
+FEW, MANY, MILLION = 1_500, 20_000, 1_000_000
 EACH = [
     pytest.param(driver, id=name, marks=[pytest.mark.needs(driver.tool)] if driver.tool else [])
     for name, driver in DRIVERS.items()
