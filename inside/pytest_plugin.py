@@ -160,13 +160,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     item.stash[_BEGUN] = {broker: broker.log_size() for broker in item.config.stash[_LIVING]}
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+@pytest.hookimpl(hookwrapper=True)  # the newer `wrapper` is an error in pytest 7, which may be there without the extra
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     """Add the log of the test's broker."""
-    report = yield
+    report = (yield).get_result()
     broker = getattr(item, "funcargs", {}).get("kafka_broker")
     if report.failed and isinstance(broker, RunningBroker):
         lines = broker.log_since(item.stash.get(_BEGUN, {}).get(broker, 0)).splitlines()
         if lines:
             report.sections.append((f"log of the Kafka broker, when {report.when} failed", "\n".join(lines[-_LINES:])))
-    return report
