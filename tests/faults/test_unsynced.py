@@ -35,8 +35,7 @@ def loaded(fresh_broker: Any, tmp_path: Path) -> tuple[Any, dict[str, int]]:
     lazy = create_topic(broker, "lazy", segment_bytes=20_000)
     acked = {kept: load(broker, kept), lazy: load(broker, lazy)}
     wait_until(lambda: seen(broker, shadow).get((lazy, 0)) == ROUNDS, 60, "the high watermarks are on the disk")
-    disk = Disk(broker.data_dir, shadow)
-    wait_until(lambda: disk.durable(boot_id.FILE_NAME), 60, "the boot id is on the disk")
+    wait_until(lambda: Disk(broker.data_dir, shadow).durable(boot_id.FILE_NAME), 60, "the boot id is on the disk")
     return broker, acked
 
 
