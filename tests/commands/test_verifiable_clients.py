@@ -25,7 +25,7 @@ def events(printed: bytes) -> list[Event]:
 
 def compared(printed: bytes) -> list[str]:
     """The events without fields that differ between runs, and without the rebalances before the last one: a member
-    that is slow to hear of the topic's partitions joins twice. Java gives no order to the methods of a class, from which
+    that is slow to hear of the topic's partitions joins twice. Java gives no order to the methods of a class, of which
     its tools make the fields, so their order differs too.
     """
     found: list[Event] = []
