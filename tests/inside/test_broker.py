@@ -1,4 +1,4 @@
-"""`from odradek import Broker`: it serves real clients, starts again, and leaves nothing behind, whoever ends first."""
+"""A `Broker` serves real clients and starts again. It leaves no file or region, also when its program ends first."""
 
 from __future__ import annotations
 
@@ -87,6 +87,7 @@ def test_broker_that_died_unnoticed_is_reported_and_leaves_nothing() -> None:
     broker = Broker().start()
     folder = folder_of(broker)
     os.kill(broker.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, broker.pid, os.WEXITED | os.WNOWAIT)  # its workers may end before it
     wait_until(lambda: not answers(broker.bootstrap, 1), 20, "the broker is dead")
     with pytest.raises(BrokerError, match="the broker ended with -9 before its stop"):
         broker.stop()
