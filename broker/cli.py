@@ -92,9 +92,7 @@ def odradek() -> None:
 
 def main() -> None:
     """The console script: run a command, exit with its code."""
-    codes: list[int] = []
-    failed = outcome(lambda: codes.append(_run()))
-    sys.exit(codes[0] if codes else failed)
+    sys.exit(outcome(_run))
 
 
 def _run() -> int:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from odradek.broker.errors import FAILED, INTERRUPTED, OK, OdradekError
 
 
-def outcome(run: Callable[[], object]) -> int:
-    """Call `run`, print its error as one line; returns the exit code."""
+def outcome(run: Callable[[], int | None]) -> int:
+    """Call `run`, print its error as one line; returns the exit code, which is that of `run` if it returns one."""
     try:
-        run()
+        return run() or OK
     except KeyboardInterrupt:
         return INTERRUPTED
     except OdradekError as error:
@@ -23,4 +23,3 @@ def outcome(run: Callable[[], object]) -> int:
     except BrokenPipeError:  # `odradek … | head`
         sys.stderr.close()
         return FAILED
-    return OK

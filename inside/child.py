@@ -21,18 +21,12 @@ if TYPE_CHECKING:
 
 def main(file: Path, parent: int) -> NoReturn:
     """Run the broker; exit with its code."""
-    code = _run(file, parent)
+    code = outcome(lambda: foreground.run(lambda: _config(file), parent))
     if os.getppid() != parent:
         import shutil
 
         shutil.rmtree(file.parent, ignore_errors=True)
     foreground.end(code)
-
-
-def _run(file: Path, parent: int) -> int:
-    codes: list[int] = []
-    failed = outcome(lambda: codes.append(foreground.run(lambda: _config(file), parent)))
-    return codes[0] if codes else failed
 
 
 def _config(file: Path) -> BrokerConfig:

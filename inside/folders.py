@@ -1,6 +1,7 @@
 """The private folders of brokers inside programs, and the removal of those that no process needs any more.
 
-Layout    : `odradek-broker-XXXXXXXX` in the temporary directory, mode 0700; `program` in it is an empty lock file.
+Layout    : `odradek-broker-` and eight random characters in the temporary directory, mode 0700; `program` in it is an
+            empty lock file.
 Owner     : the program that makes it.
 Lock      : flock of `program`. The broker's supervisor inherits the descriptor, so the lock is free only when program
             and broker are gone, with all forks of the program.

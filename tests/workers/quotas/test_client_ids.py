@@ -100,7 +100,7 @@ def test_repeated_fetch_counts_for_its_own_client_id(bench: Bench, client: Clien
 def test_forwarded_requests_carry_their_own_client_id(
     bench: Bench, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The numbers of the controller's requests are in client ids: an overtaken one is told by its own."""
+    """The client id of a controller's request has its number. The broker refuses a request with a lower number."""
     seen = []
 
     def answered(_channel: Any, request: Any, answer: Any) -> None:
