@@ -44,8 +44,10 @@ ROWS = (
 
 
 def certificates(folder: Path) -> Path:
-    """Make a CA and a broker's certificate below `folder`."""
+    """The folder below `folder` with a CA and a broker's certificate; made by the first load that needs them."""
     directory = folder / "tls"
+    if directory.exists():
+        return directory
     command = [sys.executable, "-m", "odradek.broker", "tls", "init", "--hostname", "127.0.0.1", "--directory"]
     subprocess.run([*command, str(directory)], check=True, capture_output=True)
     return directory
