@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from odradek.protocol.batch import COMPRESSION, CRC_START, LEAST_LENGTH, LOG_OVERHEAD, OLD_ATTRIBUTES_AT
+from odradek.protocol.crc import crc32c
 
 _HEAD = Struct(">qi4xb6xi")  # offset, length; magic; last offset delta of magic 2 (protocol.batch has all of it)
 _FRONT = Struct(">qi4xb")  # without the delta: a message of magic 0 may be shorter than _HEAD

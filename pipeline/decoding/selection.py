@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Range
@@ -23,6 +22,7 @@ from odradek.protocol.batch import (
     TO_MAGIC,
     TRANSACTIONAL,
 )
+from odradek.protocol.crc import crc32c
 from odradek.protocol.records.bulk import heads
 
 _LEAST = dict(enumerate(LEAST_LENGTH))
