@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from .harness import live, long_report, time_limits
+from .harness import java, live, long_report, time_limits
 from .harness.broker import Broker, ExternalBroker
 from .harness.descriptors import assert_few_left, descriptors
 from .harness.loadfile import pytest_xdist_make_scheduler  # noqa: F401
@@ -32,7 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """kafka-python's own way of loading its schemas is none of ours."""
+    """kafka-python's own way of loading its schemas is none of ours. Drivers of Spark start as all Java here."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", java.spark_options())
     config.pluginmanager.register(time_limits)
     config.pluginmanager.register(live)
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")

@@ -39,7 +39,7 @@ log.retention.check.interval.ms=1000
 log.segment.delete.delay.ms=1000
 max.incremental.fetch.session.cache.slots=100000
 """
-_OPTIONS = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j.configuration=file:/dev/null"]
+_OPTIONS = ["-Xmx400m", *java.LIGHT, "-Dlog4j.configuration=file:/dev/null"]
 
 
 class Apache:

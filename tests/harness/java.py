@@ -14,13 +14,20 @@ from . import class_archives
 from .needs import jars
 from .process import die_with_parent
 
-OPTIONS = ["-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+LIGHT = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+"""One collector's thread, and no optimizing compiler: it takes as long again as a short program itself."""
+OPTIONS = ["-Xmx300m", *LIGHT, "-Xshare:auto"]
 
 
 def command(version: str, main: str, *words: str, options: Sequence[str] = OPTIONS) -> list[str]:
     """The command `java -cp …/* MAIN WORDS…` for Apache Kafka `version`."""
     archive = class_archives.options(class_archives.kafka(version, main))
     return ["java", *archive, *options, temporary_files(), "-cp", f"{jars(version)}/*", main, *words]
+
+
+def spark_options(*more: str) -> str:
+    """SPARK_SUBMIT_OPTS for drivers with such a Java, and with the archive of Spark's classes."""
+    return " ".join([*LIGHT, *class_archives.options(class_archives.spark()), *more])
 
 
 @functools.cache

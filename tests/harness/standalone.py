@@ -13,8 +13,9 @@ from typing import Any
 import psutil
 import pyspark
 
-from odradek.pipeline import java
+from odradek.pipeline.java import home
 
+from .java import LIGHT
 from .process import die_with_parent, family, free_port, kill_all, wait_dead, wait_until
 
 HERE = "127.0.0.1"
@@ -52,7 +53,7 @@ class Standalone:
             "spark.driver.bindAddress": HERE,
             "spark.driver.memory": MEMORY,
             "spark.executor.memory": MEMORY,
-            "spark.executor.extraJavaOptions": f"-Djava.io.tmpdir={self.folder}",
+            "spark.executor.extraJavaOptions": _java_options(self.folder),
             "spark.executor.cores": "1",
             "spark.local.dir": str(self.folder / "driver"),
             "spark.ui.enabled": "false",
@@ -119,16 +120,20 @@ class Standalone:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    home = java.home()
+    java = home()
     return {
         **os.environ,
-        **({"JAVA_HOME": str(home)} if home else {}),
+        **({"JAVA_HOME": str(java)} if java else {}),
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_DAEMON_JAVA_OPTS": f"-Djava.io.tmpdir={folder}",
+        "SPARK_DAEMON_JAVA_OPTS": _java_options(folder),
         "SPARK_DAEMON_MEMORY": "128m",
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_LOCAL_IP": HERE,
     }
+
+
+def _java_options(folder: Path) -> str:
+    return " ".join([*LIGHT, f"-Djava.io.tmpdir={folder}"])
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -22,7 +22,7 @@ admin.enableServer=false
 4lw.commands.whitelist=*
 """
 # Next to tests that fill disks, an fsync outlasts sessions; writes of a killed process survive without it.
-_OPTIONS = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"]
+_OPTIONS = ["-Xmx128m", *java.LIGHT, "-Dzookeeper.forceSync=no"]
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 

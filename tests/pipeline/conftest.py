@@ -9,7 +9,7 @@ import pytest
 
 from odradek.pipeline.session import activate, session
 
-from ..harness import class_archives
+from ..harness import java
 from ..harness.needs import connector_jars, missing, skip
 from ..harness.registry import SchemaRegistry
 from .spark_settings import LOCAL, all_settings, end_java
@@ -28,8 +28,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = str(tmp_path_factory.mktemp("spark"))
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("SPARK_LOCAL_DIRS", folder)
-        options = [f"-Djava.io.tmpdir={folder}", *class_archives.options(class_archives.spark())]
-        patched.setenv("SPARK_SUBMIT_OPTS", " ".join(options))
+        patched.setenv("SPARK_SUBMIT_OPTS", java.spark_options(f"-Djava.io.tmpdir={folder}"))
         yield folder
 
 

@@ -25,7 +25,6 @@ from odradek.pipeline.writing.writer import StreamWriter
 SETTINGS = {
     "spark.master": "local[1,2]",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50",

@@ -1,6 +1,6 @@
 """`make class-archives`: write the archives of classes of Java programs that the tests start often.
 
-Each program is used once as the tests use it, and writes its archive when it ends.
+Each program is used once as the tests use it, and writes its archive when it ends. Spark's Python modules are compiled.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from pathlib import Path
 
 from ..harness import class_archives
 from ..harness.apache import Apache
+from ..harness.java import LIGHT
 from ..harness.needs import missing
 from ..harness.zookeeper import MAIN, ZooKeeper
+from . import spark_python
 
 VERSIONS = "3.9.1", "4.1.0"
 
@@ -38,7 +40,7 @@ def written(archive: Path) -> Iterator[list[str]]:
 def spark() -> None:
     line = [sys.executable, "-m", "tests.tools.spark_classes"]
     with written(class_archives.spark()) as options:
-        subprocess.run(line, env={**os.environ, "SPARK_SUBMIT_OPTS": " ".join(options)}, check=True)
+        subprocess.run(line, env={**os.environ, "SPARK_SUBMIT_OPTS": " ".join([*LIGHT, *options])}, check=True)
 
 
 def zookeeper(folder: Path) -> None:
@@ -63,6 +65,7 @@ def main() -> None:
     for tool in ("java", *(f"java-{version}" for version in VERSIONS)):
         if why := missing(tool):
             sys.exit(why)
+    spark_python.add_bytecode()
     spark()
     with tempfile.TemporaryDirectory() as folder:
         zookeeper(Path(folder))

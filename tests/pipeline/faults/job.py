@@ -35,7 +35,6 @@ from odradek.pipeline.writing.writer import BatchWriter, Plan, StreamWriter
 SETTINGS = {
     "spark.master": "local[2,4]",  # tasks are tried four times
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20",

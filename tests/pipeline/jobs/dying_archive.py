@@ -32,7 +32,6 @@ from odradek.pipeline.source import OdradekDataSource
 CONF = {
     "spark.master": "local[1,2]",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "1",

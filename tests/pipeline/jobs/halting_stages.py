@@ -32,7 +32,6 @@ from odradek.pipeline.writing.writer import StreamWriter
 SPARK = {
     "spark.master": "local[2]",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "2",

@@ -171,7 +171,6 @@ class Job:
         self.folder = folder
         words = [sys.executable, str(JOB), what, str(folder), "--master", "local[1]"]
         words += ["--conf", "spark.ui.enabled=false"]
-        words += ["--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"]
         self._out, self._err = folder.with_suffix(".out"), folder.with_suffix(".err")
         with self._out.open("w") as out, self._err.open("w") as err:
             self._process = subprocess.Popen(words, stdout=out, stderr=err, preexec_fn=die_with_parent)

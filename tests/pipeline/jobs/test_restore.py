@@ -308,8 +308,7 @@ def running(made: Made, prefix: str, *words: str) -> Iterator[subprocess.Popen[b
     """The command in its own process group, which is killed at the end."""
     command = [sys.executable, "-m", "odradek.pipeline", "restore", "--from", f"file:{made.folder}", "--prefix", prefix]
     command += ["--topics", made.topic, "--bootstrap-server", made.broker.bootstrap, "--master", "local[2]", *words]
-    light = "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-    quiet = ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=512m", "--conf", light]
+    quiet = ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=512m"]
     process = subprocess.Popen([*command, *quiet], cwd=made.folder, start_new_session=True, preexec_fn=die_with_parent)
     try:
         yield process
