@@ -62,6 +62,9 @@ class _Socket:
         return count
 
 
+TIMES = RequestTimes(memoryview(bytearray(latencies.SIZE)).cast("q"), 0)  # no state of a front: one for all
+
+
 class Front:
     """One connection, and the part of the worker that serves it."""
 
@@ -78,10 +81,9 @@ class Front:
         self.connection = Connection(self.sock, "l", "h", 1)  # type: ignore[arg-type]  # a test double
         self.connection.mask = 1
         self.slices = TimeSlices(lambda one: self.framing.resume(one))
-        times = RequestTimes(memoryview(bytearray(latencies.SIZE)).cast("q"), 0)
-        self.framing = Framing(self, self._watch, self.slices.spend, 1 << 20, times)
+        self.framing = Framing(self, self._watch, self.slices.spend, 1 << 20, TIMES)
         self.framing.pipelined = Pipelined(PIPELINED, 0, 99, self._take_pipelined, None)
-        self.sender = Sender(self.drop, lambda *_: None, self.framing.resume, times)
+        self.sender = Sender(self.drop, lambda *_: None, self.framing.resume, TIMES)
         self.reading = True
         self.renewed = False
         self.dropped = ""
@@ -287,15 +289,8 @@ STREAMS = {  # with the states that must occur between two calls
 }
 
 
-COSTLY_WALKS = {"LPPP", "PAPL", "PLA"}  # many seconds each; the others meet their states too
-
-
-def _some_long(kinds: Iterable[tuple[int, ...]]) -> list[Any]:
-    named = {"".join("PALCGR"[kind] for kind in one): one for one in kinds}
-    return [
-        pytest.param(one, id=name, marks=[pytest.mark.long] if name in COSTLY_WALKS else [])
-        for name, one in named.items()
-    ]
+def _named(kinds: Iterable[tuple[int, ...]]) -> list[Any]:
+    return [pytest.param(one, id="".join("PALCGR"[kind] for kind in one)) for one in kinds]
 
 
 def _walk(
@@ -320,7 +315,7 @@ def _walk(
                 yield front
 
 
-@pytest.mark.parametrize("kinds", _some_long(STREAMS))
+@pytest.mark.parametrize("kinds", _named(STREAMS))
 def test_every_sequence_of_bytes_and_events_follows_the_model(
     kinds: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,7 +336,7 @@ SESSIONS = {  # as STREAMS
 }
 
 
-@pytest.mark.parametrize("kinds", _some_long(SESSIONS))
+@pytest.mark.parametrize("kinds", _named(SESSIONS))
 def test_session_that_ends_at_any_time_follows_the_model(
     kinds: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
