@@ -3,8 +3,9 @@
 A record is offered, and accepted or dropped. Accepted records wait in a queue in the order of their offers. `take`
 moves the first of them into a part, the content of one batch: when linger.ms has passed since the oldest, or when they
 fill a batch, or when a flush asks for them. The producer divides a part by partitions; each of these parts has one
-outcome after each attempt: acknowledged, failed (it is sent again, unchanged), too large (its halves are sent), or
-refused (dropped). Only the first part is ever sent, so the records of a partition keep their order.
+outcome after each attempt: acknowledged, failed (it is sent again, unchanged), too large (its halves are sent), refused
+(dropped), or its partition is gone (all parts are joined, and divided by the partitions that there are now). Only the
+first part is ever sent, so the records of a partition keep their order.
 
 Owner: a Sender, under its lock. Times are monotonic seconds, which the caller gives.
 """
@@ -69,6 +70,7 @@ class Backlog:
         self._limits = limits
         self._queue: deque[Entry] = deque()
         self._parts: deque[Part] = deque()
+        self._divided: list[Entry] = []  # the records of these parts and of those before them, in their order
         self._queued_bytes = 0
         self.memory = 0  # bytes that count against buffer.memory
         self._due_until = 0  # records accepted before this number are due at once
@@ -182,7 +184,14 @@ class Backlog:
         """Replace the first part, which is the only one, by parts of one partition each with the same records."""
         first = self._parts.popleft()
         assert first.partition is None and not self._parts
+        self._divided = first.entries
         self._parts.extend(Part(entries, partition) for partition, entries in groups)
+
+    def join(self) -> None:
+        """The partition of the first part is gone: replace all parts by one, to be divided again. Its records have the
+        order in which they came, so those that meet in one partition now keep it."""
+        left = {id(entry) for part in self._parts for entry in part.entries}
+        self._parts = deque([Part([entry for entry in self._divided if id(entry) in left])])
 
     def acknowledge(self) -> None:
         """The broker has the first part."""

@@ -19,7 +19,7 @@ from functools import partial
 from odradek.loghandler.backlog import Backlog, Entry, Part
 from odradek.loghandler.handler_settings import HandlerSettings, as_settings
 from odradek.loghandler.reports import Reports
-from odradek.loghandler.topic_producer import Refused, TooLarge, TopicProducer
+from odradek.loghandler.topic_producer import PartitionGone, Refused, TooLarge, TopicProducer
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.wire.retries import RetryLater
 
@@ -210,6 +210,8 @@ class Sender:
             return self._acknowledged
         except RetryLater as error:
             return partial(self._failed, str(error))
+        except PartitionGone:
+            return self._backlog.join
         except TooLarge:
             return self._too_large
         except Refused as error:

@@ -2,7 +2,8 @@
 
 Idempotent as Kafka's own (KIP-98): a batch that is sent again has its first sequence number, so a broker that has it
 already says so. A batch that is given up may have arrived or not, and then the next sequence number is unknown: the
-producer gets a new id (`forget`).
+producer gets a new id (`forget`). A topic that is created again may lack a partition (`PartitionGone`): the first lines
+of `topic_metadata` say when its records may go to others.
 
 Owner: the thread of a Sender; all calls block.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import encodings.idna  # noqa: F401  # for host names; imported by the thread, a fork at that moment would break it
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -21,6 +22,7 @@ from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from odradek.loghandler.backlog import Entry
 from odradek.loghandler.handler_settings import HandlerSettings
+from odradek.loghandler.topic_metadata import NO_ID, TopicMetadata
 from odradek.pipeline.wire.connections import Connections
 from odradek.pipeline.wire.retries import RetryLater
 from odradek.pipeline.wire.settings import Address
@@ -39,6 +41,7 @@ _OF_THE_ID = (
 )
 # An operator can grant these while records wait.
 _OF_RIGHTS = (Error.TOPIC_AUTHORIZATION_FAILED, Error.CLUSTER_AUTHORIZATION_FAILED)
+_MAY_BE_STORED = (Error.REQUEST_TIMED_OUT, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 _ZSTD_VERSION = 7  # of Produce: the first with zstd (KIP-110)
 _LAST_VERSION = 12  # the last one with topic names
 
@@ -57,13 +60,17 @@ class Refused(Exception):
         self.indexes = indexes
 
 
+class PartitionGone(Exception):
+    """The topic has been created again with fewer partitions, and the records have to be divided again."""
+
+
 class TopicProducer:
     """Connects when it has something to send; `close` ends its connections."""
 
     def __init__(self, settings: HandlerSettings) -> None:
         self._settings = settings
         self._brokers = Connections(settings.kafka)
-        self._leaders: dict[int, Address | None] = {}  # of all partitions; empty: not known
+        self._topic = TopicMetadata()
         self._asked_at = 0.0  # monotonic seconds
         self._turns = count()
         self._id: tuple[int, int] | None = None
@@ -76,6 +83,7 @@ class TopicProducer:
     def forget(self) -> None:
         """A batch was given up: take another producer id for the next one."""
         self._id = None
+        self._topic.settled()
 
     # -- partitions
 
@@ -89,47 +97,64 @@ class TopicProducer:
             by_key = entry.key is not None
             partition = (murmur2(entry.key) & INT32_MAX) % len(leaders) if by_key else without_key
             groups.setdefault(partition, []).append(entry)
+        self._topic.divided()
         return list(groups.items())
 
-    def _next_partition(self, leaders: dict[int, Address | None]) -> int:
+    def _next_partition(self, leaders: Mapping[int, Address | None]) -> int:
         """One with a leader, in turn."""
         led = sorted(partition for partition, leader in leaders.items() if leader) or sorted(leaders)
         return led[next(self._turns) % len(led)]
 
-    def _known_leaders(self) -> dict[int, Address | None]:
-        if not self._leaders or time.monotonic() >= self._asked_at + self._settings.metadata_age:
-            self._leaders = self._ask_for_leaders()
+    def _known_leaders(self) -> Mapping[int, Address | None]:
+        if not self._topic.leaders or time.monotonic() >= self._asked_at + self._settings.metadata_age:
+            self._ask_for_leaders()
             self._asked_at = time.monotonic()
-        return self._leaders
+        return self._topic.leaders
 
-    def _ask_for_leaders(self) -> dict[int, Address | None]:
+    def _ask_for_leaders(self) -> None:
         answer = self._brokers.ask_anybody([self._settings.topic], create=True)
         (topic,) = answer.topics
         if topic.error_code == Error.UNKNOWN_TOPIC_OR_PARTITION:
             raise RetryLater("it does not exist: create it, or set auto.create.topics.enable on the brokers")
         if topic.error_code or not topic.partitions:
             raise RetryLater(_explain(topic.error_code or Error.LEADER_NOT_AVAILABLE))
-        hosts = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-        return {row.partition_index: hosts.get(row.leader_id) for row in topic.partitions}
+        hosts: dict[int, Address] = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        leaders = {row.partition_index: hosts.get(row.leader_id) for row in topic.partitions}
+        self._topic.learn(topic.topic_id or NO_ID, leaders)
 
     # -- sending
 
     def send(self, partition: int, entries: Sequence[Entry]) -> None:
         """Return when the broker has acknowledged the records. RetryLater when they may have arrived or not, or have
-        not yet; TooLarge and Refused when they have not and will not."""
+        not yet; TooLarge and Refused when they have not and will not; PartitionGone when all have to be divided again.
+        """
         try:
             self._send(partition, entries)
         except RetryLater:
-            self._leaders = {}  # whatever it was, the leader may be another one
+            self._topic.forget_leaders()  # whatever it was, the leader may be another one
             raise
 
     def _send(self, partition: int, entries: Sequence[Entry]) -> None:
-        leader = self._known_leaders().get(partition)
+        leader = self._leader(partition)
+        request = self._request(partition, self._batch(partition, entries))
+        self._topic.attempt()
+        row = self._brokers.call(leader, request).responses[0].partition_responses[0]
+        if row.error_code not in _MAY_BE_STORED:
+            self._topic.not_stored()
+        self._check(row)
+        self._topic.settled()
+        self._sequences[partition] = self._sequences.get(partition, 0) + len(entries)
+
+    def _leader(self, partition: int) -> Address:
+        leaders = self._known_leaders()
+        if partition not in leaders:
+            if self._topic.may_divide_again():
+                raise PartitionGone
+            raise RetryLater(f"partition {partition} is not in the metadata, and may have the records")
+        leader = leaders[partition]
         if leader is None:
             raise RetryLater(f"partition {partition} has no leader")
-        answer = self._brokers.call(leader, self._request(partition, self._batch(partition, entries)))
-        self._check(answer.responses[0].partition_responses[0])
-        self._sequences[partition] = self._sequences.get(partition, 0) + len(entries)
+        return leader
 
     def _batch(self, partition: int, entries: Sequence[Entry]) -> bytes:
         records = (
@@ -173,7 +198,7 @@ class TopicProducer:
         if code in _TOO_LARGE:
             raise TooLarge(_explain(code))
         if code in _OF_THE_ID:
-            self.forget()
+            self._id = None
             raise RetryLater(_explain(code))
         if code in _OF_RIGHTS or kafka_errors.for_code(code).retriable:
             raise RetryLater(_explain(code))

@@ -49,7 +49,8 @@ class Backlogs(RuleBasedStateMachine):
         self.now = 0.0
         self.number = 0
         self.accepted: list[Entry] = []
-        self.sent: list[tuple[int | None, Entry]] = []
+        self.sent: list[tuple[tuple[int, int | None], Entry]] = []  # by topic's number and partition
+        self.topic, self.partitions = 0, 3
         self.lost: list[Entry] = []  # accepted, then dropped
         self.refused_offers = 0
         self.unsure: tuple[Part, list[Entry]] | None = None  # failed, and so to be sent again as it was
@@ -102,27 +103,44 @@ class Backlogs(RuleBasedStateMachine):
         if len(self.waiting()) and self.unsure is None:
             assert self.backlog.seconds(self.now) == 0 or self.now < self.backlog._not_before
 
+    @rule(partitions=st.integers(1, 4))
+    def recreate_topic(self, partitions: int) -> None:
+        self.topic, self.partitions = self.topic + 1, partitions
+
     # -- attempts
 
     @rule(outcome=st.sampled_from(["acknowledge", "acknowledge", "fail", "halve", "refuse"]), data=st.data())
     def attempt(self, outcome: str, data: st.DataObject) -> None:
         part = self.take()
-        if part is None:
-            return
+        if part is not None:
+            getattr(self, outcome)(self.divided(part), data)
+
+    def divided(self, part: Part) -> Part:
+        """The first part, of a partition that there is."""
+        if part.partition is not None and part.partition >= self.partitions:
+            part = self.join()
         if part.partition is None:
             self.divide(part)
-            part = self.take()
-            assert part and part.partition is not None
-        getattr(self, outcome)(part, data)
+        found = self.take()
+        assert found and found.partition is not None and found.partition < self.partitions
+        return found
 
     def divide(self, part: Part) -> None:
         groups: dict[int, list[Entry]] = {}
         for one in part.entries:
-            groups.setdefault(int(one.key or 0), []).append(one)
+            groups.setdefault(int(one.key or 0) % self.partitions, []).append(one)
         self.backlog.divide(groups.items())
 
+    def join(self) -> Part:
+        before, self.unsure = [one for part in self.backlog._parts for one in part.entries], None
+        self.backlog.join()
+        joined = self.take()
+        assert joined and joined.partition is None
+        assert sorted(map(id, joined.entries)) == sorted(map(id, before)), "each once"
+        return joined
+
     def acknowledge(self, part: Part, _: Any) -> None:
-        self.sent += [(part.partition, one) for one in part.entries]
+        self.sent += [((self.topic, part.partition), one) for one in part.entries]
         self.backlog.acknowledge()
         self.unsure = None
 
@@ -198,7 +216,7 @@ class Backlogs(RuleBasedStateMachine):
         """In the end every record is sent or counted."""
         self.now += LIMITS.linger + LIMITS.backoff_max
         while part := self.take():
-            self.divide(part) if part.partition is None else self.acknowledge(part, None)
+            self.acknowledge(self.divided(part), None)
         assert self.backlog.idle and not self.waiting()
         self.every_record_is_counted_once()
 
@@ -279,6 +297,21 @@ def test_refused_records_are_dropped_and_the_others_sent_again(indexes: list[int
     part = made.take(0)
     assert (part and values(part)) == left
     assert made.dropped == {"why": 3 - len(left or [])}
+
+
+def test_joined_parts_have_the_order_of_their_records_and_are_divided_by_the_partitions_there_are() -> None:
+    made = backlog(b"a", b"b", b"c", b"d")
+    made.hurry()
+    entries = list(made.take(0).entries)  # type: ignore[union-attr]  # it is due
+    made.divide([(0, entries[1::2]), (1, entries[::2])])
+    made.halve()
+    made.acknowledge()  # b
+    made.join()
+    part = made.take(0)
+    assert values(part) == [b"a", b"c", b"d"] and part and part.partition is None
+    made.divide([(0, part.entries)])
+    made.acknowledge()
+    assert made.idle and made.sent == 4
 
 
 def test_report_is_sent_first_and_not_counted() -> None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
+from odradek.inside import topics
 from odradek.logging import KafkaHandler
 from odradek.loghandler.backlog import QUEUE_FULL, TOO_LARGE
 
@@ -229,6 +230,23 @@ def test_missing_topic_is_said_and_records_wait_for_it(server: Broker, attach: A
     flushed(handler)
     stderr.wait_for(f"topic {topic}: sends again")
     assert texts(server, topic) == ["early"]
+
+
+def test_records_go_to_the_partitions_of_a_topic_that_is_created_again_with_fewer(
+    server: Broker, attach: Attach
+) -> None:
+    topic = create_topic(server, partitions=8)
+    logger, handler = attach(server.bootstrap, topic, key="%(message)s", properties=NEVER)
+    logger.info("former")
+    flushed(handler)
+    topics.delete(server.bootstrap, topic)
+    with server.wire() as wire:
+        create_named(wire, topic)
+    for number in range(50):
+        logger.info("%d", number)
+    flushed(handler)
+    assert handler.counters()["dropped"] == 0
+    assert texts(server, topic) == [str(number) for number in range(50)]
 
 
 def test_wrong_password_is_said(server: Broker, attach: Attach, stderr: Stderr) -> None:
