@@ -151,7 +151,7 @@ class Worker:
         from odradek.workers.authentication.authentication import Authentication
         from odradek.workers.dispatch.credentials import LiveCredentials
 
-        versions = partial(k18_api_versions.body, config.clustered)
+        versions = partial(k18_api_versions.body, config.clustered, config["odradek.api.versions.like"])
         live = LiveCredentials(self.catalog, user_store.token_settings(config))
         return Authentication(self, config, live.credentials, versions, Notices(self.process.run_dir).is_first)
 
@@ -211,7 +211,8 @@ class Worker:
 
     def load(self) -> None:
         """Import the API files."""
-        self.requests.load(table.served(bool(self.config["zookeeper.connect"])))
+        clustered, like = bool(self.config["zookeeper.connect"]), self.config["odradek.api.versions.like"]
+        self.requests.load(table.served(clustered, like))
         self._follow_quotas()
 
     def _recover(self, ask: Callable[[], None]) -> None:

@@ -162,6 +162,12 @@ OWN_CONFIGS = (
         "at all if authorizer.class.name is set.",
     ),
     ConfigKey(
+        "odradek.api.versions.like", STRING, "", LOW,
+        "Version of Apache Kafka, 3.9 or 4.1: clients are offered only the APIs and versions that it offers too. "
+        "Empty: all that this broker has.",
+        check=one_of("", "3.9", "4.1"),
+    ),
+    ConfigKey(
         "odradek.log.file", STRING, None, LOW,
         "File for the broker's own log, rotated by size. Unset: standard error.",
     ),

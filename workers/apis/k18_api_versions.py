@@ -28,26 +28,27 @@ def handle(services: Any, request: Any, context: Context) -> Any:
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return _response(errors.INVALID_REQUEST, None)
-    return _response(errors.NONE, bool(services.config["zookeeper.connect"]))
+    config = services.config
+    return _response(errors.NONE, bool(config["zookeeper.connect"]), config["odradek.api.versions.like"])
 
 
 @cache
-def _response(error: int, clustered: bool | None) -> Any:
+def _response(error: int, clustered: bool | None, like: str = "") -> Any:
     """`clustered` None: a response without APIs."""
     response = message_class("ApiVersionsResponse")
     row_class = response.ApiVersion
     keys = [
         row_class(api_key=row.key, min_version=row.versions[0], max_version=row.versions[1])
-        for row in (() if clustered is None else served(clustered).values())
+        for row in (() if clustered is None else served(clustered, like).values())
     ]
     return response(error_code=error, api_keys=keys, throttle_time_ms=0)
 
 
-def body(clustered: bool, version: int, error: int) -> bytes:
+def body(clustered: bool, like: str, version: int, error: int) -> bytes:
     """The body of the answer before the client is authenticated, or with an error."""
     if error == errors.UNSUPPORTED_VERSION:
         return unsupported()
-    return encoded(_response(error, clustered if error == errors.NONE else None), version)
+    return encoded(_response(error, clustered if error == errors.NONE else None, like), version)
 
 
 @cache

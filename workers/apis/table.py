@@ -33,9 +33,15 @@ def names() -> dict[int, str]:
 
 
 @cache
-def served(clustered: bool) -> dict[int, Api]:
-    """The rows that a broker serves, as a member of a cluster or standalone."""
-    return {key: row for key, row in load_rows().items() if clustered or not row.between_brokers}
+def served(clustered: bool, like: str = "") -> dict[int, Api]:
+    """The rows that a broker serves, as a member of a cluster or standalone; with `like`, a version of Apache Kafka,
+    only what that offers to clients."""
+    rows = {key: row for key, row in load_rows().items() if clustered or not row.between_brokers}
+    if not like:
+        return rows
+    from odradek.workers.apis import kafka_versions
+
+    return kafka_versions.limited(rows, like)
 
 
 def load_all() -> None:
