@@ -20,9 +20,11 @@ from typing import Any, Self
 
 from odradek.inside import folders
 from odradek.inside import settings as server
+from odradek.inside.faults import Faults
 from odradek.inside.folders import Folder
 from odradek.inside.launched import BrokerError, Launched
 from odradek.inside.running import RunningBroker
+from odradek.ipc.faults.fault_table import FaultTable
 
 _NOT_INHERITED = {
     "ODRADEK_RUN_DIR", "RUNTIME_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID",
@@ -30,11 +32,12 @@ _NOT_INHERITED = {
     "PYTHONDEVMODE", "PYTHONINSPECT", "PYTHONWARNINGS",
 }  # fmt: skip
 """Variables for one broker's directory, for one process of a service, or for the tests of the program's own code."""
+_FAULTS = "odradek.faults.file"
 _SWEEP_S = 10.0
 _STEP_S = 0.02
 
 
-class Broker(RunningBroker):
+class Broker(Faults, RunningBroker):
     """A context manager, with `async` too; or `start` and `stop`.
 
     `settings` are Kafka's, over `inside.settings.DEFAULTS`; None removes a default. With `data` the broker keeps its
@@ -46,7 +49,8 @@ class Broker(RunningBroker):
         self, settings: Mapping[str, Any] | None = None, *, data: str | os.PathLike[str] | None = None,
         timeout: float = 60,
     ) -> None:  # fmt: skip
-        super().__init__("", Path(os.devnull))
+        Faults.__init__(self)
+        RunningBroker.__init__(self, "", Path(os.devnull))
         self.settings: dict[str, Any] = {**server.DEFAULTS, **(settings or {})}
         self._data = data
         self._timeout = timeout
@@ -115,9 +119,16 @@ class Broker(RunningBroker):
         finally:
             self._remove()
 
-    def kill(self) -> None:
-        """SIGKILL all its processes. `start` starts it again, and it recovers; `stop` removes what it leaves."""
-        self._running().kill()
+    def kill(self, process: str | None = None) -> None:
+        """SIGKILL all its processes. `start` starts it again, and it recovers; `stop` removes what it leaves.
+
+        With `process`, such as "worker" or "coordinator", only those of that name: the broker starts them again.
+        """
+        launched = self._running()
+        if process is not None:
+            self._kill_members(process)
+            return
+        launched.kill()
         self._launched, self._killed = None, True
 
     def restart(self, *, kill: bool = False) -> Self:
@@ -133,15 +144,19 @@ class Broker(RunningBroker):
     def _launch(self) -> Launched:
         folder = self._folder = self._folder or folders.make()
         self.log_file = folder.path / "broker.log"
-        file = folder.path / "server.properties"
-        server.write(file, self._settings(folder))
+        file, settings = folder.path / "server.properties", self._settings(folder)
+        server.write(file, settings)
+        if self._table is None and settings[_FAULTS] == folder.path / "faults":
+            self._table = FaultTable.create(folder.path / "faults")
         command = [sys.executable, "-m", "odradek.inside.child", str(file), str(os.getpid()), str(folder.lock)]
         self._launched = Launched(command, self.log_file, env=_environment(), pass_fds=[folder.lock])
         return self._launched
 
     def _settings(self, folder: Folder) -> dict[str, Any]:
         kept = {} if self._listeners is None else {"listeners": self._listeners}
-        return {"log.dirs": self._data or folder.path / "data", **self.settings, **kept}
+        # Without the second one a paused process is killed after half a second, and replaced.
+        faults = {_FAULTS: folder.path / "faults", "odradek.stopped.kill.ms": -1}
+        return {"log.dirs": self._data or folder.path / "data", **faults, **self.settings, **kept}
 
     def _end(self) -> None:
         """Stop what runs. Raises BrokerError; then `_remove` has to follow."""
@@ -166,6 +181,7 @@ class Broker(RunningBroker):
             if self._killed:
                 _sweep(str(self._settings(self._folder)["log.dirs"]).partition(",")[0])
             self._folder.remove()
+        self._forget_faults()
         self._folder, self._listeners, self._bootstrap, self._killed = None, None, "", False
 
 

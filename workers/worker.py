@@ -58,6 +58,7 @@ from odradek.workers.quotas.quota_manager import QuotaManager
 from odradek.workers.quotas.request_quotas import RequestQuotas
 
 if TYPE_CHECKING:
+    from odradek.ipc.faults.fault_table import FaultTable
     from odradek.workers.authentication.authentication import Authentication
     from odradek.workers.fetch.fetch_services import FetchServices
     from odradek.workers.produce.produce_services import ProduceServices
@@ -109,7 +110,8 @@ class Worker:
         self.purgatory = Purgatory(self.role)
         self.pager = Pager(self.sender.answer_pieces, self.again)
         self.unregistered = UnregisteredBrokers(lambda: self.snapshot.admitted, self.forward)
-        self.requests = Requests(self)
+        self._faults = self._fault_table()
+        self.requests = self._requests()
         self.take, self.name_of = self.requests.take, self.requests.name_of  # for the loop
         self.coordinator = Upstream(process.run_dir / "coordinator.sock")
         self.controller = Upstream(process.run_dir / "controller.sock")
@@ -131,6 +133,22 @@ class Worker:
         self._next_idle = 0
         self._idle_ms = config["connections.max.idle.ms"]
         self._parts: dict[tuple[bytes, int, bool], Partition] = {}
+
+    def _fault_table(self) -> FaultTable | None:
+        """None unless this broker was started by a program that may want faults of it."""
+        path = self.config["odradek.faults.file"]
+        if not path:
+            return None
+        from odradek.ipc.faults.fault_table import FaultTable
+
+        return FaultTable.attach(path)
+
+    def _requests(self) -> Requests:
+        if self._faults is None:
+            return Requests(self)
+        from odradek.workers.faults.faulty_requests import FaultyRequests
+
+        return FaultyRequests(self, self._faults)
 
     def _histograms(self) -> memoryview:
         """Its region; or other memory, without readers: a worker must start although /dev/shm is full."""
@@ -455,6 +473,8 @@ class Worker:
         """Serve a connection that the acceptor handed over. Raises OSError."""
         if listener not in self.listeners.protocols:
             raise ConnectionRefusedError(f"there is no listener {listener} any more")
+        if self._faults is not None and self._faults.refuses:
+            raise ConnectionRefusedError("the program that started the broker wants that (odradek.faults.file)")
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -138,6 +138,10 @@ def enter(role: int, run_dir: Path) -> Process:
     config = configuration.saved(run_dir)
     logs.setup(role_name(role), config, run_dir)
     secrets_in_memory.protect(config)
+    if config["odradek.faults.file"]:
+        from odradek.broker.process import injected_faults
+
+        injected_faults.install(config)
     locks = _hold(role, config)
     try:
         shared = Shared.attach(rundir.shm_prefix(config.data_dir))

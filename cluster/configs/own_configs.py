@@ -168,6 +168,11 @@ OWN_CONFIGS = (
         check=one_of("", "3.9", "4.1"),
     ),
     ConfigKey(
+        "odradek.faults.file", STRING, "", LOW,
+        "File by which a program that started the broker for tests makes it fail: errors, delays, a full disk, another "
+        "clock (docs/testing.md). It must belong to the broker's user alone. Not for production. Empty: no faults.",
+    ),
+    ConfigKey(
         "odradek.log.file", STRING, None, LOW,
         "File for the broker's own log, rotated by size. Unset: standard error.",
     ),

@@ -6,10 +6,16 @@
 TYPE_CHECKING = False  # typing's costs an import
 if TYPE_CHECKING:
     from odradek.inside.broker import Broker as Broker
+    from odradek.inside.faults import FaultError as FaultError
     from odradek.inside.kafka_container import KafkaContainer as KafkaContainer
     from odradek.inside.launched import BrokerError as BrokerError
 else:
-    _MODULES = {"Broker": "broker", "BrokerError": "launched", "KafkaContainer": "kafka_container"}
+    _MODULES = {
+        "Broker": "broker",
+        "BrokerError": "launched",
+        "FaultError": "faults",
+        "KafkaContainer": "kafka_container",
+    }
 
     def __getattr__(name: str) -> object:
         if name not in _MODULES:
@@ -19,4 +25,4 @@ else:
         return getattr(import_module(f"odradek.inside.{_MODULES[name]}"), name)
 
 
-__all__ = ["Broker", "BrokerError", "KafkaContainer"]
+__all__ = ["Broker", "BrokerError", "FaultError", "KafkaContainer"]

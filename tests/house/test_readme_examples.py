@@ -74,7 +74,7 @@ def test_test_of_the_readme_passes(tmp_path: Path) -> None:
 
 
 def test_tests_of_the_page_about_tests_pass(tmp_path: Path) -> None:
-    check_tests("docs/testing.md", 2, tmp_path)
+    check_tests("docs/testing.md", 3, tmp_path)
 
 
 def test_examples_of_the_page_about_tests(broker: Broker | ExternalBroker, tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ def _take_several(
     buffer: memoryview, head: int, rights: Rights,
 ) -> None:  # fmt: skip
     """Take a request for several partitions, or with a part to refuse."""
-    taking = _TakenParts(
+    taking = TakenParts(
         services, connection, request, MultiPartitionProduce(version, correlation, request.acks), buffer, head, rights
     )
     connection.in_flight.append(taking.several)
@@ -296,7 +296,7 @@ def _take_several(
         services.again(taking.go_on, connection)
 
 
-class _TakenParts:
+class TakenParts:
     """Takes the parts of one request, one time slice at a go: there may be many, and records to decode."""
 
     def __init__(

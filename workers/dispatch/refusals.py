@@ -16,6 +16,11 @@ def refusal(row: Api, request: Any, error: int) -> Any:
     return build(request, error) if build is not None else message_class(f"{row.name}Response")(error_code=error)
 
 
+def has_fields(row: Api) -> bool:
+    """Whether `refusal` has a builder for this API, since one error code is not all of its response."""
+    return row.key in _BUILDERS
+
+
 def _log_dirs(request: Any, error: int) -> Any:
     return message_class("DescribeLogDirsResponse")(error_code=error, results=[])
 

@@ -1,0 +1,1 @@
+"""Faults on request of the program that started the broker (ipc.faults); production brokers do not load this."""
