@@ -54,3 +54,9 @@ class RunningBroker:
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises TopicError when the broker refuses it, OSError when it cannot be reached."""
         topics.delete(self.bootstrap, name)
+
+    def delete_topics(self, prefix: str) -> None:
+        """Delete all topics whose names begin with `prefix`. Raises TopicError, or OSError."""
+        for name in topics.names(self.bootstrap):
+            if name.startswith(prefix):
+                topics.delete(self.bootstrap, name)

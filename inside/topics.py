@@ -1,6 +1,7 @@
-"""Creates and deletes topics over the wire: two requests, so that a test loads no client for them.
+"""Creates, deletes and lists topics over the wire: three requests, so that a test loads no client for them.
 
-Layout of the messages: Kafka's CreateTopicsRequest.json and DeleteTopicsRequest.json, versions without tagged fields.
+Layout of the messages: Kafka's CreateTopicsRequest.json, DeleteTopicsRequest.json, MetadataRequest.json and
+MetadataResponse.json, versions without tagged fields.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from odradek.protocol.wire import I16, I32, pack_count, pack_string, string
 
 _CREATE_TOPICS, _CREATE_VERSION = 19, 4
 _DELETE_TOPICS, _DELETE_VERSION = 20, 3
+_METADATA, _METADATA_VERSION = 3, 1
 _CLIENT = b"odradek"
 _TIMEOUT_MS = 30_000
 _SOCKET_S = 40.0
@@ -46,6 +48,33 @@ def delete(bootstrap: str, name: str) -> None:
     body = pack_count(1, False) + pack_string(name.encode(), False) + I32.pack(_TIMEOUT_MS)
     code, _ = _code(_ask(bootstrap, _DELETE_TOPICS, _DELETE_VERSION, body))
     _check(code, f"cannot delete topic {name}")
+
+
+def names(bootstrap: str) -> list[str]:
+    """The names of all topics. OSError when the broker cannot be reached."""
+    answer = _ask(bootstrap, _METADATA, _METADATA_VERSION, I32.pack(-1))
+    at, end = 0, len(answer)
+    (brokers,), at = I32.unpack_from(answer, at), at + I32.size
+    for _ in range(brokers):
+        _, at = string(answer, at + I32.size, end, False)  # host
+        _, at = string(answer, at + I32.size, end, False)  # rack
+    (topics,), at = I32.unpack_from(answer, at + I32.size), at + 2 * I32.size  # after the controller's id
+    found = []
+    for _ in range(topics):
+        name, at = string(answer, at + I16.size, end, False)
+        found.append((name or b"").decode())
+        at = _after_partitions(answer, at + 1)
+    return found
+
+
+def _after_partitions(answer: memoryview, at: int) -> int:
+    """The position behind the partitions of a topic: error, index, leader and two lists of brokers each."""
+    (count,), at = I32.unpack_from(answer, at), at + I32.size
+    for _ in range(count):
+        at += I16.size + 2 * I32.size
+        for _ in range(2):
+            at += I32.size * (1 + I32.unpack_from(answer, at)[0])
+    return at
 
 
 def _code(answer: memoryview) -> tuple[int, int]:

