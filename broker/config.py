@@ -227,6 +227,8 @@ def resolve(originals: Mapping[str, str]) -> BrokerConfig:
     for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
         if name not in originals and other in originals:
             values[name], originals[name] = values[other], originals[other]
+    if values["odradek.faults.file"]:
+        warnings.append("odradek.faults.file is set: a program can make this broker fail; not for production")
     if not values.get("odradek.workers"):
         values["odradek.workers"] = os.cpu_count() or 1
     try:

@@ -19,6 +19,7 @@ import fcntl
 import mmap
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ _KEY, _SKIP, _LEFT, _ERROR, _DELAY, _HITS = range(ROW)
 _END = _FIRST + ROWS * ROW
 SIZE = _END * 8
 NO_BOUND = -1
+_LOCK_S, _STEP_S = 5.0, 0.001
 
 
 class FaultTableError(Exception):
@@ -137,8 +139,20 @@ class FaultTable:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        """FaultTableError: a process has had the lock for seconds, which a fault has stopped in that moment."""
+        until = time.monotonic() + _LOCK_S
+        while not self._lock():
+            if time.monotonic() > until:
+                raise FaultTableError("a paused process of the broker has the lock of its faults: end that block first")
+            time.sleep(_STEP_S)
         try:
             yield
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _lock(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import tempfile
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from odradek.ipc.faults import fault_table
 from odradek.ipc.faults.fault_table import ARMED, NO_BOUND, FaultTable, FaultTableError
 
 
@@ -86,6 +88,17 @@ def test_removed_fault_is_not_set_any_more(tmp_path: Path) -> None:
     assert fault is not None and fault.delay == 0.5 and table.is_set(fault)
     table.remove(at)
     assert not table.is_set(fault)
+    table.close()
+
+
+def test_lock_of_a_stopped_process_is_an_error_and_not_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = FaultTable.create(tmp_path / "faults")
+    monkeypatch.setattr(fault_table, "_LOCK_S", 0.01)
+    with (tmp_path / "faults").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(FaultTableError, match="a paused process of the broker has the lock"):
+            table.hit(0)
+    assert table.hit(0) is None
     table.close()
 
 
