@@ -29,7 +29,7 @@ CASES = [
 
 def filled(kind: Any, version: int) -> Any:
     """An object of a request with one element in each list, and the schema's defaults elsewhere."""
-    values = {}
+    values: dict[str, Any] = {}
     for field in kind._struct.fields.values():
         if field.for_version_q(version) and not field.tagged_field_q(version):
             if field.is_struct_array():
