@@ -136,7 +136,7 @@ class Worker:
 
     def _fault_table(self) -> FaultTable | None:
         """None unless this broker was started by a program that may want faults of it."""
-        path = self.config["odradek.faults.file"]
+        path = self.config.get("odradek.faults.file")  # not in what an earlier version has saved
         if not path:
             return None
         from odradek.ipc.faults.fault_table import FaultTable
@@ -169,7 +169,7 @@ class Worker:
         from odradek.workers.authentication.authentication import Authentication
         from odradek.workers.dispatch.credentials import LiveCredentials
 
-        versions = partial(k18_api_versions.body, config.clustered, config["odradek.api.versions.like"])
+        versions = partial(k18_api_versions.body, config.clustered, config.get("odradek.api.versions.like", ""))
         live = LiveCredentials(self.catalog, user_store.token_settings(config))
         return Authentication(self, config, live.credentials, versions, Notices(self.process.run_dir).is_first)
 
@@ -229,8 +229,8 @@ class Worker:
 
     def load(self) -> None:
         """Import the API files."""
-        clustered, like = bool(self.config["zookeeper.connect"]), self.config["odradek.api.versions.like"]
-        self.requests.load(table.served(clustered, like))
+        clustered = bool(self.config["zookeeper.connect"])
+        self.requests.load(table.served(clustered, self.config.get("odradek.api.versions.like", "")))
         self._follow_quotas()
 
     def _recover(self, ask: Callable[[], None]) -> None:

@@ -138,7 +138,7 @@ def enter(role: int, run_dir: Path) -> Process:
     config = configuration.saved(run_dir)
     logs.setup(role_name(role), config, run_dir)
     secrets_in_memory.protect(config)
-    if config["odradek.faults.file"]:
+    if config.get("odradek.faults.file"):  # not in what an earlier version has saved
         from odradek.broker.process import injected_faults
 
         injected_faults.install(config)

@@ -29,7 +29,7 @@ def handle(services: Any, request: Any, context: Context) -> Any:
     ):
         return _response(errors.INVALID_REQUEST, None)
     config = services.config
-    return _response(errors.NONE, bool(config["zookeeper.connect"]), config["odradek.api.versions.like"])
+    return _response(errors.NONE, bool(config["zookeeper.connect"]), config.get("odradek.api.versions.like", ""))
 
 
 @cache
