@@ -31,6 +31,7 @@ SCOPES = ("session", "package", "module", "class", "function")
 _MARKERS = (
     "kafka_broker(settings): the test's broker has these settings, a dict of Kafka's names; a marker closer to the test"
     " overrides single settings",
+    "kafka_cluster(brokers=3, settings=None): how many brokers the test's cluster has, and the settings of all of them",
     "kafka_topic(partitions=1, configs=None, name=None): the topic that the fixture kafka_topic creates; without a name"
     " it has one of its own",
 )
@@ -88,17 +89,34 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give the fixture the settings of a marked test."""
+    """Give the fixtures the settings of a marked test."""
+    mark = metafunc.definition.get_closest_marker("kafka_cluster")
+    if mark is not None and "kafka_cluster" in metafunc.fixturenames:
+        _parametrize(metafunc, "kafka_cluster", _cluster_options(mark))
     marks = list(metafunc.definition.iter_markers("kafka_broker"))
     if not marks or "kafka_broker" not in metafunc.fixturenames:
         return
     settings: dict[str, Any] = {}
     for mark in reversed(marks):
         settings |= _settings(mark)
-    name = ",".join(f"{key}={settings[key]}" for key in sorted(settings))
-    # The same object for the same settings: pytest keeps a fixture only while its parameter is that object.
-    one = metafunc.config.stash[_PARAMETERS].setdefault(name, settings)
-    metafunc.parametrize("kafka_broker", [one], ids=[name], indirect=True)
+    _parametrize(metafunc, "kafka_broker", settings)
+
+
+def _parametrize(metafunc: pytest.Metafunc, fixture: str, options: dict[str, Any]) -> None:
+    name = ",".join(f"{key}={options[key]}" for key in sorted(options))
+    # The same object for the same options: pytest keeps a fixture only while its parameter is that object.
+    one = metafunc.config.stash[_PARAMETERS].setdefault(f"{fixture}:{name}", options)
+    metafunc.parametrize(fixture, [one], ids=[name], indirect=True)
+
+
+def _cluster_options(mark: pytest.Mark) -> dict[str, Any]:
+    """The brokers' number as `brokers`, and their settings."""
+    given = {"brokers": mark.args[0]} if len(mark.args) == 1 else {}
+    given |= mark.kwargs
+    settings = given.pop("settings", None) or {}
+    if len(mark.args) > 1 or given.keys() - {"brokers"} or not isinstance(settings, Mapping):
+        pytest.fail('write pytest.mark.kafka_cluster(brokers=3, settings={"num.partitions": 3})', pytrace=False)
+    return {"brokers": 3, **given, **settings}
 
 
 def _settings(mark: pytest.Mark) -> Mapping[str, Any]:
@@ -179,7 +197,8 @@ def kafka_cluster(_linux: None, request: pytest.FixtureRequest) -> Iterator[Clus
         needs_java()
     except OdradekError as error:
         pytest.skip(str(error))
-    with Cluster(settings=_like(request.config)) as cluster:
+    settings = dict(getattr(request, "param", {}))
+    with Cluster(settings.pop("brokers", 3), {**_like(request.config), **settings}) as cluster:
         request.config.stash[_LIVING] += cluster.brokers
         yield cluster
         request.config.stash[_LIVING] = [one for one in request.config.stash[_LIVING] if one not in cluster.brokers]

@@ -156,10 +156,17 @@ def test_failed_test_has_the_log_of_its_broker_in_the_report(ran: Ran) -> None:
     assert "test_topic" not in section, "the log of former tests"
 
 
-def test_misused_marker_is_an_error_that_says_what_to_write(tmp_path: Path) -> None:
-    text = "@pytest.mark.kafka_broker(num_partitions=5)\ndef test_it(kafka_broker):\n    pass\n"
+@pytest.mark.parametrize(
+    ("mark", "says"),
+    [
+        ("kafka_broker(num_partitions=5)", 'write pytest.mark.kafka_broker({"num.partitions": 3})'),
+        ("kafka_cluster(num_partitions=5)", "write pytest.mark.kafka_cluster(brokers=3, settings="),
+    ],
+)
+def test_misused_marker_is_an_error_that_says_what_to_write(tmp_path: Path, mark: str, says: str) -> None:
+    text = f"@pytest.mark.{mark}\ndef test_it({mark.partition('(')[0]}):\n    pass\n"
     done = run_pytest(project(tmp_path, text), *PLUGIN)
-    assert 'write pytest.mark.kafka_broker({"num.partitions": 3})' in done.stdout
+    assert says in done.stdout
 
 
 TWICE = """
@@ -225,7 +232,9 @@ def test_broker_offers_the_versions_of_an_apache_kafka(tmp_path: Path) -> None:
 
 
 CLUSTER = """
+@pytest.mark.kafka_cluster(2, settings={"min.insync.replicas": 1})
 def test_cluster(kafka_cluster):
+    assert [one.settings["min.insync.replicas"] for one in kafka_cluster.brokers] == [1, 1]
     from kafka import KafkaProducer
     kafka_cluster.create_topic("replicated")
     note("cluster", kafka_cluster.brokers[0], folders=[str(one.log_file.parent) for one in kafka_cluster.brokers])
@@ -247,9 +256,10 @@ def test_cluster_outlives_a_killed_broker_and_leaves_nothing(
     monkeypatch.setenv("TMPDIR", str(short_folder))
     done = run_pytest(project(tmp_path, CLUSTER), *PLUGIN, seconds=150)
     assert "assert 'never fails' == ''" in done.stdout and "1 failed" in done.stdout, done.stdout
-    assert done.stdout.count(", when call failed") == 3, "the log of each broker"
+    assert "test_cluster[brokers=2,min.insync.replicas=1]" in done.stdout
+    assert done.stdout.count(", when call failed") == 2, "the log of each broker"
     (fact,) = facts(tmp_path)
-    assert [left(Path(folder)) for folder in fact["folders"]] == [[], [], []]
+    assert [left(Path(folder)) for folder in fact["folders"]] == [[], []]
     assert list(short_folder.glob("odradek-broker-*")) == []
 
 
