@@ -59,6 +59,9 @@ class Backlogs(RuleBasedStateMachine):
     # -- offers
 
     @rule(size=st.integers(0, MOST_SIZE), key=st.sampled_from([None, b"0", b"1", b"2"]))
+    def offer_one(self, size: int, key: bytes | None) -> None:
+        self.offer(size, key)
+
     def offer(self, size: int, key: bytes | None) -> None:
         self.number += 1
         made = entry(b"%d " % self.number + b"x" * size, self.now, key)
@@ -72,6 +75,12 @@ class Backlogs(RuleBasedStateMachine):
             self.refused_offers += 1
             full = len(self.waiting()) >= LIMITS.records
             assert full or self.closed or self.backlog.memory + made.size + OVERHEAD_BYTES > LIMITS.memory
+
+    @rule(keys=st.lists(st.sampled_from([b"0", b"1", b"2"]), min_size=3, max_size=5))
+    def offer_a_batch(self, keys: list[bytes]) -> None:
+        """Small records of several partitions."""
+        for key in keys:
+            self.offer(0, key)
 
     @precondition(lambda self: self.backlog.drops > self.backlog.reported and not self.backlog.report_waits)
     @rule()
@@ -106,6 +115,15 @@ class Backlogs(RuleBasedStateMachine):
     @rule(partitions=st.integers(1, 4))
     def recreate_topic(self, partitions: int) -> None:
         self.topic, self.partitions = self.topic + 1, partitions
+
+    @rule(keys=st.lists(st.sampled_from([b"0", b"1", b"2"]), min_size=3, max_size=5), partitions=st.integers(1, 2))
+    def recreate_topic_while_parts_wait(self, keys: list[bytes], partitions: int) -> None:
+        self.offer_a_batch(keys)
+        self.hurry()
+        part = self.take()
+        if part is not None:
+            self.divided(part)
+        self.recreate_topic(partitions)
 
     # -- attempts
 

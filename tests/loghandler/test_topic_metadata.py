@@ -8,11 +8,13 @@ from __future__ import annotations
 from uuid import UUID
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from odradek.loghandler.topic_metadata import NO_ID, TopicMetadata
 
 LEADER = ("localhost", 9092)
+OUTCOMES = st.sampled_from([(True, True), (True, False), (True, False), (False, True), (False, False)])
+"""Of an attempt: whether it stores the records, and whether the answer arrives."""
 
 
 class Clusters(RuleBasedStateMachine):
@@ -46,7 +48,18 @@ class Clusters(RuleBasedStateMachine):
         known = range(max(1, self.sizes[-1] - fewer))
         self.metadata.learn(UUID(int=len(self.sizes)) if self.ids else NO_ID, dict.fromkeys(known, LEADER))
 
-    @rule(number=st.integers(0, 5), stores=st.booleans(), answers=st.booleans())
+    @precondition(lambda self: self.partition and self.divided_in == len(self.sizes))
+    @rule()
+    def learn_without_the_partition(self) -> None:
+        """From a broker that does not know the partition of the records yet."""
+        known = range(self.partition or 0)
+        self.metadata.learn(UUID(int=len(self.sizes)) if self.ids else NO_ID, dict.fromkeys(known, LEADER))
+
+    @rule(number=st.integers(0, 5), outcomes=st.lists(OUTCOMES, min_size=1, max_size=3))
+    def send_again(self, number: int, outcomes: list[tuple[bool, bool]]) -> None:
+        for stores, answers in outcomes:
+            self.send(number, stores, answers)
+
     def send(self, number: int, stores: bool, answers: bool) -> None:
         """Divide the records if they are not yet, or if their partition is gone and they may; then send them."""
         leaders = self.metadata.leaders
