@@ -26,7 +26,7 @@ class Clusters(RuleBasedStateMachine):
         self.sizes = [3]  # partitions of every topic of that name, the last one is there
         self.stored: set[int] = set()
         self.partition: int | None = None  # of the part, once it was divided
-        self.divided_in = 1  # that many topics there were then
+        self.learned = self.divided_in = 1  # that many topics there were when metadata came, and of this when divided
 
     @initialize(ids=st.booleans())
     def choose_brokers(self, ids: bool) -> None:
@@ -46,6 +46,7 @@ class Clusters(RuleBasedStateMachine):
         """From a broker that does not know the newest partitions yet, which only one of the same topic may not."""
         fewer = fewer if self.divided_in == len(self.sizes) else 0
         known = range(max(1, self.sizes[-1] - fewer))
+        self.learned = len(self.sizes)
         self.metadata.learn(UUID(int=len(self.sizes)) if self.ids else NO_ID, dict.fromkeys(known, LEADER))
 
     @precondition(lambda self: self.partition and self.divided_in == len(self.sizes))
@@ -53,6 +54,7 @@ class Clusters(RuleBasedStateMachine):
     def learn_without_the_partition(self) -> None:
         """From a broker that does not know the partition of the records yet."""
         known = range(self.partition or 0)
+        self.learned = len(self.sizes)
         self.metadata.learn(UUID(int=len(self.sizes)) if self.ids else NO_ID, dict.fromkeys(known, LEADER))
 
     @rule(number=st.integers(0, 5), outcomes=st.lists(OUTCOMES, min_size=1, max_size=3))
@@ -69,7 +71,7 @@ class Clusters(RuleBasedStateMachine):
             assert len(self.sizes) - 1 not in self.stored, "two partitions of this topic would have the records"
             self.partition = None
         if self.partition is None:
-            self.partition, self.divided_in = number % len(leaders), len(self.sizes)
+            self.partition, self.divided_in = number % len(leaders), self.learned
             self.metadata.divided()
         self.metadata.attempt()
         stores = stores and self.partition < self.sizes[-1]
