@@ -123,7 +123,16 @@ class Exchange:
         self._mechanism_name = ""
         self._with_headers = False
         self._client_reauthenticates = False
-        self._reauthenticated_ms: int | None = None
+        self.reauthenticated_ms: int | None = None
+        """When the last re-authentication began, by the monotonic clock."""
+
+    @classmethod
+    def resumed(cls, listener: SaslListener, session: Session, reauthenticated_ms: int | None) -> Exchange:
+        """An exchange that another process has completed with this session."""
+        made = cls(listener)
+        made.state, made.session, made.reauthenticated_ms = State.COMPLETE, session, reauthenticated_ms
+        made._mechanism_name = session.mechanism
+        return made
 
     # -- bytes in
 
@@ -255,7 +264,7 @@ class Exchange:
     def may_reauthenticate(self, now: Now) -> bool:
         """Whether the session ends, and was not renewed within the last second."""
         assert self.state is State.COMPLETE and self.session
-        last = self._reauthenticated_ms
+        last = self.reauthenticated_ms
         recently = last is not None and now.monotonic_ms - last < LEAST_BETWEEN_REAUTHENTICATIONS
         return self.session.expires_ms is not None and not recently
 
@@ -266,7 +275,7 @@ class Exchange:
         """
         if not self.may_reauthenticate(now):
             return None
-        self._reauthenticated_ms = now.monotonic_ms
+        self.reauthenticated_ms = now.monotonic_ms
         self._with_headers = False
         self._client_reauthenticates = False
         self._move(Event.REAUTHENTICATE)

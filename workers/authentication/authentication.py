@@ -16,9 +16,11 @@ from odradek.cluster.configs import dynamic_passwords
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc.notices import IsFirst
 from odradek.security import core_dumps
+from odradek.security.principal import Principal
+from odradek.security.sasl.exchange import Exchange
 from odradek.security.sasl.sasl_settings import Credentials
 from odradek.security.tls import ktls
-from odradek.workers.authentication import unauthenticated
+from odradek.workers.authentication import kept_sessions, unauthenticated
 from odradek.workers.authentication.expired_connections import ExpiredConnections
 from odradek.workers.authentication.listener_security import ApiVersions, ListenerSecurity
 from odradek.workers.authentication.unauthenticated import Unauthenticated
@@ -97,6 +99,18 @@ class Authentication:
         if end is not None:
             self._sessions[connection] = None
             self._next_end = min(self._next_end, end) if self._next_end else end
+
+    def session_of(self, connection: Connection) -> dict[str, Any] | None:
+        """The session of a connection for the worker that takes it over; None without SASL."""
+        return kept_sessions.fields(connection.exchange)
+
+    def resumed(self, listener: str, kept: dict[str, Any], principal: Principal, by_token: bool) -> Exchange:
+        """The exchange of a connection that another worker has authenticated. Raises ValueError and KeyError."""
+        security = self._listeners.get(listener)
+        if security is None or security.sasl is None:
+            raise ValueError(f"listener {listener} has no SASL here")
+        security.in_use = True
+        return kept_sessions.exchange_of(security.sasl, kept, principal, by_token)
 
     def follow(self, snapshot: Snapshot, protocols: Mapping[str, str]) -> None:
         """Dynamic configs may have changed, and with them the listeners; `protocols`: of those there are now."""
