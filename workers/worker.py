@@ -56,6 +56,7 @@ from odradek.workers.produce.verification import Verification
 from odradek.workers.quotas.muting import Muting
 from odradek.workers.quotas.quota_manager import QuotaManager
 from odradek.workers.quotas.request_quotas import RequestQuotas
+from odradek.workers.takeover.upgrade_door import UpgradeDoor
 
 if TYPE_CHECKING:
     from odradek.ipc.faults.fault_table import FaultTable
@@ -124,6 +125,7 @@ class Worker:
         self._quota_paths: dict[str, dict[str, float]] = {}
         self._serve_produce()
         self._serve_fetch()
+        self.door = UpgradeDoor(self, process.run_dir, config["odradek.drain.timeout.ms"] / 1000)
         self._woken = False
         self._again: list[tuple[Callable[[], bool], Connection | None]] = []
         self._meta = self.shared.control.words
@@ -220,6 +222,7 @@ class Worker:
         self.load()
         self.loop.watch(self.bell.fileno(), lambda _: self._bell())
         self.loop.watch(self.syncer.fileno(), lambda _: self.syncer.collect())
+        self.door.open()
         self.process.running()
         sleep = 0.0
         while not (self._stopping and self._done()):
@@ -255,6 +258,10 @@ class Worker:
     def _recovered_one(self) -> None:
         self._row[COLUMN["recovered"]] += 1
 
+    def retire(self) -> None:
+        """Drain and end, as after SIGTERM."""
+        self._stopping = True
+
     def _done(self) -> bool:
         if not self.draining:
             self._begin_drain()
@@ -279,6 +286,7 @@ class Worker:
         for connection in list(self.loop.connections.values()):
             self.drop(connection, "closed: the worker is stopping")
         self.loop.finish_round()
+        self.door.close()
         self.syncer.close()
         self.bell.close()
 

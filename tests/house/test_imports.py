@@ -45,7 +45,10 @@ BULK = {"odradek.protocol.records.bulk"} | {
 }  # fmt: skip
 # A state machine takes events, bytes and `now_ms`, and imports none of these. `cluster/tree/zookeeper*` is a store.
 FORBIDDEN = {"groups": SOCKETS | CLOCKS, "protocol": SOCKETS | CLOCKS, "cluster": SOCKETS, "security": SOCKETS | CLOCKS}
-FORBIDDEN_IN = {f"odradek.loghandler.{name}": SOCKETS | CLOCKS for name in ("backlog", "reports")}
+FORBIDDEN_IN = {
+    f"odradek.{name}": SOCKETS | CLOCKS
+    for name in ("loghandler.backlog", "loghandler.reports", "workers.takeover.handover", "broker.rolling.roll")
+}
 DISTRIBUTIONS = {
     "confluent_kafka": "confluent-kafka",
     "zmq": "pyzmq",

@@ -52,6 +52,7 @@ class AcceptorChannel:
         self._channel: Channel | None = None
         self._handed_back: list[Connection] = []
         self._drain_said = False
+        self._resumes = False  # it registers again once the acceptor has sent the last connection
         self._refusals = BoundedLog(log, logging.WARNING, "connections that cannot be served", 1, LINES_S)
         self.ended = False
 
@@ -63,7 +64,9 @@ class AcceptorChannel:
     def tick(self) -> None:
         """Connect when there is no channel; a draining worker does not wait for an acceptor."""
         self._refusals.tick(time.monotonic())
-        if self._channel is None and not self._server.draining:
+        if self._resumes and self.ended and not self._server.draining:
+            self._begin_again()
+        if self._channel is None and not self._server.draining and not self._drain_said:
             self._register()
 
     def _register(self) -> None:
@@ -120,7 +123,7 @@ class AcceptorChannel:
         link.close()
         self._channel = None
         self._handed_back.clear()
-        if self._server.draining:
+        if self._server.draining or self._drain_said:
             self.ended = True
 
     def _watch_writes(self, link: Channel) -> None:
@@ -131,8 +134,12 @@ class AcceptorChannel:
             self._handed_back.clear()
 
     def closed(self, connection: Connection) -> None:
-        """Report a closed connection to the acceptor."""
+        """Report a closed connection to the acceptor, or one that another worker has."""
         self._say(handoff.closed(connection.listener, connection.host))
+
+    def opened(self, connection: Connection) -> None:
+        """Report a connection that did not come from the acceptor."""
+        self._say(handoff.opened(connection.listener, connection.host))
 
     def _say(self, message: bytes) -> None:
         link = self._channel
@@ -144,10 +151,20 @@ class AcceptorChannel:
     def drain(self) -> None:
         """Accept no more connections."""
         if self._channel is None:
-            self.ended = True
+            self.ended = self._drain_said = True
         elif not self._drain_said:
             self._drain_said = True
             self._say(handoff.DRAIN)
+
+    def resume(self) -> None:
+        """Accept connections again, after `drain`: with another registration, since an acceptor forgets no DRAIN."""
+        self._resumes = self._drain_said
+
+    def _begin_again(self) -> None:
+        """Only when `ended`: an acceptor closes the connections on their way to a worker whose channel ends."""
+        if self._channel is not None:
+            self._lost(self._channel)
+        self._resumes = self._drain_said = self.ended = False
 
     def hand_back(self) -> None:
         """Hand connections at a request boundary to the other workers; close them when the whole broker stops.
