@@ -4,8 +4,8 @@ from __future__ import annotations
 
 SECTIONS = {
     "Run a broker": (
-        "start", "stop", "status", "top", "scale", "log-level", "systemd", "run", "zookeeper-server-start",
-        "zookeeper-server-stop",
+        "start", "stop", "status", "top", "scale", "upgrade", "log-level", "systemd", "run",
+        "zookeeper-server-start", "zookeeper-server-stop",
     ),
     "Topics and messages": (
         "topics", "console-producer", "console-consumer", "get-offsets", "delete-records", "simple-consumer-shell",

@@ -34,7 +34,7 @@ def run(load: Callable[[], BrokerConfig], parent: int = 0) -> int:
         secrets_in_memory.protect(config)
         booted = boot.prepare(config, hold=process.hold_stop_signals)
         logs.setup("supervisor", booted.config, booted.run_dir)
-        return Supervisor(booted, _last_steps, forkserver, forkserver.check, parent).run()
+        return Supervisor(booted, _last_steps, forkserver, forkserver.check, parent, forkserver).run()
     finally:
         forkserver.close()
 

@@ -44,7 +44,7 @@ class ForkserverGone(Exception):
 class ForkserverClient:
     """Starts processes: a `spawner` for the supervisor."""
 
-    def __init__(self, pid: int, sock: socket.socket) -> None:
+    def __init__(self, pid: int, sock: socket.socket | None) -> None:
         self._pid = pid
         self._socket: socket.socket | None = sock
         self._ready = True  # takes requests, also while it imports: then it imports what they need first
@@ -62,6 +62,27 @@ class ForkserverClient:
             forkserver.run(theirs, parent)
         theirs.close()
         return cls(pid, ours)
+
+    def renewed(self, run_dir: Path) -> ForkserverClient:
+        """Another one, of the code that is installed now; this one stays as it is."""
+        other = ForkserverClient(0, None)
+        other._replace(run_dir)
+        return other
+
+    def adopt(self, other: ForkserverClient) -> None:
+        """End this fork server, and use that of `other` from now on."""
+        self.close()
+        self._pid, self._socket, self._ready = other._pid, other._socket, other._ready
+        other._pid, other._socket = 0, None
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a fork server; it may be importing."""
+        return self._socket is not None
+
+    def is_ready(self) -> bool:
+        """Whether it takes requests now."""
+        return self._socket is not None and self._is_ready(self._socket)
 
     @property
     def pid(self) -> int:

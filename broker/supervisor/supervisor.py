@@ -22,10 +22,12 @@ from odradek.broker.config import EXPORTED
 from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
 from odradek.broker.process import control_bus, sd_notify
 from odradek.broker.process.process import STOP_SIGNALS, Signals
+from odradek.broker.rolling.rolling_upgrade import RollingUpgrade
 from odradek.broker.supervisor import spawn, stop_limits
 from odradek.broker.supervisor.banner import banner, ready_line
 from odradek.broker.supervisor.boot import Boot
 from odradek.broker.supervisor.children import Children, Death, is_fatal
+from odradek.broker.supervisor.forkserver_client import ForkserverClient
 from odradek.broker.supervisor.listening_sockets import ListeningSockets
 from odradek.broker.supervisor.stopped_processes import StoppedProcesses
 from odradek.broker.supervisor.stuck_lock_holders import StuckHolders
@@ -57,8 +59,12 @@ class Supervisor:
         spawner: Callable[..., int] = spawn.spawn,
         check_forkserver: Callable[[], None] = lambda: None,
         parent: int = 0,
+        forkserver: ForkserverClient | None = None,
     ) -> None:
-        """`parent`: the pid of the program with whose end the broker stops; 0: of none."""
+        """`parent`: the pid of the program with whose end the broker stops; 0: of none.
+
+        `forkserver`: the `spawner`, if it is one: then `odradek upgrade` can renew it.
+        """
         self._boot = boot
         self._last_steps = last_steps
         self._spawner = spawner
@@ -82,6 +88,9 @@ class Supervisor:
         self._stopped = StoppedProcesses(boot.config["odradek.stopped.kill.ms"])
         self._listening = ListeningSockets(boot)
         self._handed: dict[str, socket.socket] = {}  # the sockets of the acceptor that runs
+        self._forkserver = forkserver
+        drain_s = stop_limits.drain_s(boot.config)
+        self._upgrade = RollingUpgrade(boot.run_dir, self, self._renew, self._adopt, drain_s)
         self._control = control_bus.ControlServer(boot.run_dir, "supervisor", self._commands())
         self._events = control_bus.EventPublisher(boot.run_dir)
         self._watchdog = sd_notify.Watchdog()
@@ -111,6 +120,7 @@ class Supervisor:
         self._control.serve()
         for death in self._children.reap():
             self._on_death(death)
+            self._upgrade.died(death.role)
         if not self._stopping:
             self._check_parent()
             self._check_disks()
@@ -121,12 +131,13 @@ class Supervisor:
             self._stuck.turn(self._is_ours)
             self._end_retired()
             self._listening.expire(time.monotonic())
+            self._upgrade.turn()
             self._replace_acceptor()
 
     def _poll_timeout(self) -> float:
         if not self._ready:
             return BOOT_TURN_S
-        return RESTART_TURN_S if self._children.missing() else TURN_S
+        return RESTART_TURN_S if self._upgrade.active or self._children.missing() else TURN_S
 
     def _until(self, condition: Callable[[], bool]) -> bool:
         """Run turns until the condition holds; False when the broker must stop first."""
@@ -139,6 +150,7 @@ class Supervisor:
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGCHLD:
             self._check_forkserver()  # the broker's processes are reaped every turn
+            self._upgrade.check()
             return
         self._hurry = self._hurry or self._stopping or number == signal.SIGQUIT
         if not self._stopping:
@@ -183,7 +195,8 @@ class Supervisor:
         if role == roles.ACCEPTOR:
             self._handed = self._boot.listening
             handed = [(name, sock.fileno()) for name, sock in self._boot.listening.items()]
-        return self._spawner(role, self._boot.run_dir, handed)
+        spawner = self._upgrade.spawner_of(role) or self._spawner
+        return spawner(role, self._boot.run_dir, handed)
 
     def _outdated(self, role: int) -> bool:
         """Whether it is an acceptor with other sockets than there are now."""
@@ -234,6 +247,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping, self._ready = True, False
+        self._upgrade.close()
         self._boot.shared.processes.set(roles.SUPERVISOR, "state", processes.DRAINING)
         self._boot.shared.control.words[shm.DRAINING] = 1
         sd_notify.notify("STOPPING=1")
@@ -297,7 +311,8 @@ class Supervisor:
     def _commands(self) -> dict[str, control_bus.Handler]:
         return {
             "status": self._status, "stop": self._request_stop, "scale": self._scale, "log-level": self._log_level,
-            "prepare-listeners": self._listening.prepare, "listen": self._listen,
+            "prepare-listeners": self._listening.prepare, "listen": self._listen, "upgrade": self._begin_upgrade,
+            "upgrade-state": self._upgrade.state,
         }  # fmt: skip
 
     def _listen(self, dynamic: dict[str, str]) -> dict[str, object]:
@@ -310,7 +325,7 @@ class Supervisor:
             "ready": self._ready,
             "stopping": self._stopping,
             "uptime_s": time.monotonic() - self._began,
-            "workers": len([role for role in self._children.desired if role >= roles.FIRST_WORKER]),
+            "workers": len(self.workers()),
             "listeners": [str(endpoint) for endpoint in config.listeners],
         }
 
@@ -323,8 +338,10 @@ class Supervisor:
         if not 1 <= workers <= roles.MAX_WORKERS:
             raise OdradekError(f"workers must be 1 to {roles.MAX_WORKERS}, not {workers}")
         self._require_ready()
+        if self._upgrade.active:
+            raise OdradekError("an upgrade is under way: scale when it has ended")
         goal = self._workers(workers)
-        retiring = {role for role in self._children.desired if role >= roles.FIRST_WORKER} - goal
+        retiring = self.workers() - goal
         self._children.desired -= retiring
         self._children.desired |= goal
         self._children.signal(retiring, signal.SIGTERM)
@@ -333,6 +350,46 @@ class Supervisor:
         log.info("scaling to %d workers", workers)
         self._events.publish("scale", workers=workers)
         return {"retiring": [role_name(role) for role in sorted(retiring)]}
+
+    def _begin_upgrade(self) -> None:
+        self._require_ready()
+        self._upgrade.begin()
+
+    # What an upgrade needs (broker.rolling.rolling_upgrade.Workers)
+
+    def _renew(self) -> ForkserverClient:
+        if self._forkserver is None:
+            raise OdradekError("this broker has no fork server, which an upgrade needs")
+        return self._forkserver.renewed(self._boot.run_dir)
+
+    def _adopt(self, other: ForkserverClient) -> None:
+        assert self._forkserver is not None
+        self._forkserver.adopt(other)
+
+    def workers(self) -> set[int]:
+        """The roles of the workers that should live."""
+        return {role for role in self._children.desired if role >= roles.FIRST_WORKER}
+
+    def want(self, role: int) -> None:
+        """Start a worker, and start it again when it dies."""
+        self._children.desired.add(role)
+
+    def unwant(self, role: int, end: bool) -> None:
+        """Do not start a worker again; `end`: let it drain, and end."""
+        self._children.desired.discard(role)
+        if end:
+            self._children.signal([role], signal.SIGTERM)
+            self._retiring[role] = time.monotonic() + stop_limits.stage_of(role, self._boot.config).limit_s
+
+    def kill(self, role: int) -> None:
+        """End a worker that is stuck."""
+        log.warning("killed %s: it is stuck while it hands over", role_name(role))
+        self._children.kill([role])
+
+    def runs(self, role: int) -> bool:
+        """Whether the child of this role serves, and not a former process."""
+        pid = self._children.pid(role)
+        return pid > 0 and self._is_running(role) and self._boot.shared.processes.get(role, "pid") == pid
 
     def _require_ready(self) -> None:
         if not self._ready:

@@ -108,7 +108,7 @@ class SystemdSupervisor:
     def _commands(self) -> dict[str, control_bus.Handler]:
         return {
             "status": self._status, "stop": _refuse_stop, "scale": _refuse_scale, "log-level": self._log_level,
-            "prepare-listeners": self._check_listeners, "listen": self._advertise,
+            "prepare-listeners": self._check_listeners, "listen": self._advertise, "upgrade": _refuse_upgrade,
         }  # fmt: skip
 
     def _check_listeners(self, dynamic: dict[str, str], keep: bool) -> dict[str, object]:
@@ -169,6 +169,10 @@ def _refuse_scale(workers: int) -> NoReturn:
     raise OdradekError(
         f"systemd runs this broker: systemctl start odradek-worker@{workers - 1} adds that worker, stop drains it"
     )
+
+
+def _refuse_upgrade() -> NoReturn:
+    raise OdradekError("systemd runs this broker: systemctl restart odradek.target replaces its processes")
 
 
 def main(run_dir: Path) -> None:

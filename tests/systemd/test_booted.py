@@ -198,6 +198,7 @@ def test_commands_refer_to_systemctl(machine: Machine) -> None:
     assert "serving" in machine.odradek("status", "/etc/odradek/server.properties")
     assert "systemctl stop odradek.target" in machine.run(*machine.command("stop"), check=False)
     assert "systemctl start odradek-worker@2" in machine.run(*machine.command("scale", "--workers", "3"), check=False)
+    assert "systemctl restart odradek.target" in machine.run(*machine.command("upgrade"), check=False)
     machine.odradek("log-level", "broker.acceptor.acceptor", "DEBUG")
     with machine.wire() as wire:
         assert wire.api_versions()
@@ -206,6 +207,7 @@ def test_commands_refer_to_systemctl(machine: Machine) -> None:
         60,
         "the new log level is in effect",
     )
+    assert "systemctl restart odradek.target" in machine.run(*machine.command("upgrade"), check=False)
     machine.odradek("log-level", "broker.acceptor.acceptor", "INFO")
 
 

@@ -1,0 +1,54 @@
+"""`odradek upgrade`: replaces the workers of a running broker by ones of the installed code."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from odradek.broker.commands._shared.broker import configured
+
+if TYPE_CHECKING:
+    from odradek.broker.config import BrokerConfig
+
+_LOOK_S = 0.1
+
+
+@click.command()
+@configured
+@click.option("--timeout", default=600.0, show_default=True, metavar="SECONDS", help="How long to wait for the end.")
+def command(properties: Path | None, override: tuple[str, ...], timeout: float) -> None:
+    """Replace the workers of a running broker by ones of the code that is installed now; returns when all are replaced.
+
+    Workers are replaced one by one. Each hands its connections to its successor between two requests, so that clients
+    do not notice; connections with TLS are closed between two requests. A new worker that does not start, or does not
+    answer a first request, ends, and the old one serves on. The other processes of the broker are not replaced.
+
+    \b
+    Example:
+      pip install --upgrade odradek && odradek upgrade
+    """
+    from odradek.broker.commands._shared import broker
+    from odradek.broker.errors import OdradekError
+    from odradek.broker.process import control_bus
+
+    config = broker.find_running(properties, override)
+    control_bus.request(config.run_dir, "supervisor", "upgrade")
+    state = _await_end(config, timeout)
+    if state["error"]:
+        raise OdradekError(f"the upgrade has ended: {state['error']}; what was not replaced goes on as before")
+    click.echo("all workers run the installed code")
+
+
+def _await_end(config: BrokerConfig, timeout: float) -> dict[str, Any]:
+    from odradek.broker.errors import OdradekError
+    from odradek.broker.process import control_bus
+
+    deadline = time.monotonic() + timeout
+    while (state := control_bus.request(config.run_dir, "supervisor", "upgrade-state"))["active"]:
+        if time.monotonic() >= deadline:
+            raise OdradekError(f"the upgrade has not ended within {timeout:g} s, and goes on: {state['phase']}")
+        time.sleep(_LOOK_S)
+    return state
