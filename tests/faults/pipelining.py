@@ -75,8 +75,8 @@ def _size(data: bytes) -> int:
 class _Producer(_Connection):
     def __init__(self, wire: Wire, topic: str, partition: int) -> None:
         super().__init__(wire)
-        self.request = produce_request(topic, batch([b"x" * 100]), acks=1, partition=partition)
-        self.template = framed(self.request)
+        self.template = framed(produce_request(topic, batch([b"x" * 100]), acks=1, partition=partition))
+        self._at = 4 + 4 + 2 + len(topic) + 4 + 4  # in an answer of version 7: behind the number of the partition
         self.sent = self.acked = 0
         self.next = 0.0
         self.last = time.monotonic()
@@ -92,9 +92,7 @@ class _Producer(_Connection):
 
     def take(self, now: float) -> None:
         for frame in self.frames():
-            (correlation,) = struct.unpack_from(">i", frame)
-            part = decode_response(self.request, frame).responses[0].partition_responses[0]
-            found = correlation, part.error_code, part.base_offset
+            found = *struct.unpack_from(">i", frame), *struct.unpack_from(">hq", frame, self._at)
             if found != (self.acked, 0, self.acked):
                 raise AssertionError(f"(correlation id, error, offset) {found} where {self.acked} was due")
             self.acked += 1
@@ -154,6 +152,8 @@ class Pipelines:
         self.consumers = [_Consumer(wire, topic, number, 500) for number, wire in enumerate(consumers)]
         self.idlers = [_Consumer(wire, idle, 0, 20_000) for wire in idlers]
         self.faults: list[str] = []
+        self.stall = 0.0  # s: the longest time without a turn of the thread, for which no broker is to blame
+        self._turned = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -167,6 +167,14 @@ class Pipelines:
     def gap(self) -> float:
         """The longest time that a producer has waited for its next answer, in seconds."""
         return max(one.gap for one in self.producers)
+
+    def measured(self) -> tuple[int, int]:
+        """`gap` and `stall` in ms; both begin at 0 again."""
+        found = round(self.gap * 1000), round(self.stall * 1000)
+        self.stall = 0.0
+        for one in self.producers:
+            one.gap = 0.0
+        return found
 
     def _all(self) -> list[Any]:
         return [*self.producers, *self.consumers, *self.idlers]
@@ -183,6 +191,7 @@ class Pipelines:
     def _turn(self, selector: selectors.DefaultSelector) -> None:
         ready = [key.data for key, _ in selector.select(_STEP_S)]
         now, more = time.monotonic(), not self._stop.is_set()
+        self.stall, self._turned = max(self.stall, now - self._turned), now
         for one in ready:
             self._try(one, one.take, now)
         for one in self._all():

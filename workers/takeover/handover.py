@@ -26,14 +26,13 @@ it closes the connection: no request is executed twice, no answer is sent twice,
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from odradek.workers.takeover.takeover_messages import NEWEST, OLDEST
 
 WINDOW = 64  # connections without an answer; the kernel bounds the descriptors on their way
 
-Key = Hashable
+Key = Any  # what the giver knows a connection by; hashable
 
 
 class Giving(enum.Enum):
