@@ -21,6 +21,7 @@ _RUN_FILES = (
     "acceptor.sock",
     "coordinator.sock",
     "controller.sock",
+    "upgrade-*.sock",
     "bell-*",
     "control-*.ipc",
     "events.ipc",

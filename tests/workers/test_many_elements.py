@@ -202,7 +202,7 @@ def test_exception_in_a_later_turn_of_a_produce_closes_the_connection(
 ) -> None:
     client.send(client.frame(several()))
     bench.turn(20)
-    monkeypatch.setattr(k00_produce._TakenParts, "_take", lambda *_: 1 // 0)
+    monkeypatch.setattr(k00_produce.TakenParts, "_take", lambda *_: 1 // 0)
     assert client.gone()
 
 
