@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from odradek.loghandler.backlog import Limits
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.parsing import INT, flag, natural, one_of, positive
-from odradek.pipeline.wire.security import WAY_OUT
-from odradek.pipeline.wire.settings import NUMBERS, Settings
+from odradek.pipeline.wire.settings import NUMBERS, Settings, as_settings
 from odradek.protocol.records import codecs
 
 DEFAULTS = {
@@ -119,9 +118,3 @@ def _warn_of_unknown(given: Mapping[str, str]) -> None:
     for name in given:
         if name not in KNOWN | _IGNORED and not name.startswith(("ssl.", "sasl.")):
             warnings.warn(f"{name} is not a setting of KafkaHandler and has no effect", stacklevel=4)
-
-
-def as_settings(text: str) -> str:
-    """An error of the shared client, which names settings as options of the Spark source: with `kafka.` before them."""
-    text = re.sub(rf"(: |, or ){re.escape(WAY_OUT)}", "", text)
-    return re.sub(r"\bkafka\.(?=[a-z])", "", text).removeprefix("Option ")

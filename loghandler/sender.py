@@ -17,11 +17,12 @@ from contextlib import suppress
 from functools import partial
 
 from odradek.loghandler.backlog import Backlog, Entry, Part
-from odradek.loghandler.handler_settings import HandlerSettings, as_settings
+from odradek.loghandler.handler_settings import HandlerSettings
 from odradek.loghandler.reports import Reports
 from odradek.loghandler.topic_producer import PartitionGone, Refused, TooLarge, TopicProducer
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.wire.retries import RetryLater
+from odradek.pipeline.wire.settings import as_settings
 
 _JOIN_SECONDS = 1.0
 # The threads of all senders of this process. What their clients log goes to no KafkaHandler: two handlers would send

@@ -101,12 +101,12 @@ class _Reader:
         )
 
     def _times(self, offsets: np.ndarray, times: np.ndarray) -> pa.Array:
-        """Times that Spark cannot show become the nearest that it can: for example nanoseconds written as ms."""
+        """Times that µs cannot hold become the nearest that they can: for example nanoseconds written as ms."""
         shown, far = columns.micros(times)
         if far.size:
             log.warning(
-                "%s-%d: of offsets %d to %d %d records have timestamps that Spark cannot show, the first, of offset %d,"
-                " %d ms: they get the nearest that it can",
+                "%s-%d: of offsets %d to %d %d records have timestamps that µs cannot hold, the first, of offset %d,"
+                " %d ms: they get the nearest that µs can",
                 *self._range.key, offsets[0], offsets[-1], far.size, offsets[far[0]], times[far[0]],
             )  # fmt: skip
         return fixed(shown, _TIME)

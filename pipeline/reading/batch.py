@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from odradek.pipeline.reading import losses, offsets, planning, pushdown, splits, tasks
+from odradek.pipeline.reading import bounded, pushdown, tasks
 from odradek.pipeline.reading.read_options import ReadOptions
-from odradek.pipeline.reading.read_warnings import tell, warn
-from odradek.pipeline.types import EARLIEST, LATEST, Range
+from odradek.pipeline.reading.read_warnings import warn
+from odradek.pipeline.types import Range
 from odradek.pipeline.wire.brokers import Brokers
 
 if TYPE_CHECKING:
@@ -28,26 +29,20 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The pieces to read: all records written before planning, and none written later."""
-        options = self._options
-        with Brokers(options.kafka) as brokers, brokers.steady():
-            keys = options.subscription.existing(brokers.topics())
-            start = offsets.resolve(options.start, keys, brokers, options.committed, "starting")
-            end = offsets.resolve(options.end, keys, brokers, options.committed, "ending")
-            first = brokers.offsets(keys, EARLIEST)
-            last = brokers.offsets(keys, LATEST, options.committed)
-            ranges, lost = losses.within(self._bounds.cut(planning.batch(start, end)), first, last)
-            tell(lost, options)
-            return splits.of_batch(brokers, self._late_enough(brokers, ranges), first, last, options)
+        with Brokers(self._options.kafka) as brokers, brokers.steady():
+            found = bounded.planned(brokers, self._options, self._bounds.cut, partial(self._late_enough, brokers))
+        return [InputPartition(split) for split in found]
 
-    def _late_enough(self, brokers: Brokers, ranges: list[Range]) -> list[Range]:
+    def _late_enough(self, brokers: Brokers, ranges: Sequence[Range]) -> list[Range]:
         """Look up the times after the ends are known: then every record in the ranges exists already."""
         if not (time := self._bounds.since):
-            return ranges
+            return list(ranges)
         return pushdown.since(ranges, brokers.offsets_by_time({each.key: time for each in ranges}))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read a piece; None stands for a query without pieces."""
-        return tasks.read(self._options, partition) if isinstance(partition, splits.Split) else iter(())
+        split = partition.value if partition is not None else None
+        return tasks.read(self._options, split) if split is not None else iter(())
 
 
 class FilteredReader(BatchReader):

@@ -29,7 +29,7 @@ class Log(Protocol):
 
 @dataclass(frozen=True)
 class All:
-    """EARLIEST or LATEST in every partition."""
+    """EARLIEST, LATEST or one offset in every partition."""
 
     at: int
 
@@ -68,7 +68,7 @@ def resolve(
     """
     match spec:
         case All(at):
-            return log.offsets(partitions, at, committed)
+            return dict.fromkeys(partitions, at) if at >= 0 else log.offsets(partitions, at, committed)
         case Exactly(offsets):
             _same(offsets, partitions, f"{what}Offsets")
             return _filled(offsets, log, committed)

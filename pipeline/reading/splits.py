@@ -1,12 +1,10 @@
-"""Pieces of partitions that the driver hands to tasks, each with the location of its leader's data."""
+"""Pieces of partitions that are read one by one, in tasks or threads, each with the location of its leader's data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
-
-from pyspark.sql.datasource import InputPartition
 
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.reading import planning
@@ -29,22 +27,21 @@ class LeaderLocation(NamedTuple):
     cluster_id: str
 
 
-class Split(InputPartition):
+@dataclass(frozen=True)
+class Split:
     """A range for one task. `location` is None where the leader does not tell, or the options do not need it.
 
     `topic_id`, as in `Leader`, is that of the topic whose offsets were planned: another topic of that name is not read.
     """
 
-    def __init__(self, span: Range, location: LeaderLocation | None, topic_id: bytes) -> None:
-        super().__init__(span)
-        self.span = span
-        self.location = location
-        self.topic_id = topic_id
+    span: Range
+    location: LeaderLocation | None
+    topic_id: bytes
 
 
 def of_batch(
     brokers: Brokers, ranges: Sequence[Range], first: Offsets, last: Offsets, options: ReadOptions
-) -> list[InputPartition]:
+) -> list[Split]:
     """The ranges cut by the options, large ones by bytes: their shares of logs from `first` to `last`."""
     places = _places(brokers, ranges)
     sizes = planning.weigh(ranges, {key: place.bytes for key, place in places.items()}, first, last)
@@ -52,9 +49,7 @@ def of_batch(
     return _with_locations(brokers, pieces, places if options.local != "off" else {})
 
 
-def of_stream(
-    brokers: Brokers, wanted: Sequence[Range], left: Sequence[Range], options: ReadOptions
-) -> list[InputPartition]:
+def of_stream(brokers: Brokers, wanted: Sequence[Range], left: Sequence[Range], options: ReadOptions) -> list[Split]:
     """The ranges `wanted` cut by offsets alone; each piece keeps what is `left` of it, which may be nothing.
 
     A batch that is done again must be cut the same way, because a duplicate is recognised by its task and position
@@ -75,7 +70,7 @@ def _left_of(pieces: Sequence[Range], left: Sequence[Range]) -> list[Range]:
     ]
 
 
-def _with_locations(brokers: Brokers, pieces: Sequence[Range], places: Places) -> list[InputPartition]:
+def _with_locations(brokers: Brokers, pieces: Sequence[Range], places: Places) -> list[Split]:
     leaders = brokers.leaders_of([each.key for each in pieces if each.size > 0])
     locations = _locations(brokers, places, leaders) if places else {}
     ids = {key: leader.topic_id for key, leader in leaders.items()}

@@ -98,7 +98,8 @@ class StreamReader(DataSourceStreamReader):
             begin = _ends(self._seen, ids) | begin
             left, lost = losses.between(begin, self._at, first)
             tell(lost, self._options)
-            return splits.of_stream(brokers, planning.stream(begin, self._at), left, self._options)
+            pieces = splits.of_stream(brokers, planning.stream(begin, self._at), left, self._options)
+        return [InputPartition(split) for split in pieces]
 
     def _note(self, begin: Offsets, ends: Seen) -> None:
         """Record a planned batch, perhaps not for the first time."""
@@ -124,8 +125,8 @@ class StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a piece, in a task; a lost piece yields nothing."""
-        assert isinstance(partition, splits.Split)
-        return tasks.read(self._options, partition) if partition.span.size else iter(())
+        split = partition.value
+        return tasks.read(self._options, split) if split.span.size else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done: commit its end to odradek.commit.group, so that ordinary tools show the lag."""

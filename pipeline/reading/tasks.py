@@ -28,13 +28,14 @@ def read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
     DataLoss where some no longer exist, unless failOnDataLoss is false: then a warning says how many.
     """
     between_tasks.spare()
-    records = _read(options, split)
+    records = batches(options, split)
     return parquet.write(records, split.span, options.parquet) if options.parquet else records
 
 
-def _read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
+def batches(options: ReadOptions, split: Split, brokers: Brokers | None = None) -> Iterator[pa.RecordBatch]:
+    """The records of a split, in order, in any process; `brokers` as in `wire.fetching`."""
     if options.fail_on_data_loss:
-        return _records(options, chunks(options, split, split.span), split.span)
+        return _records(options, chunks(options, split, split.span, brokers), split.span)
     return _what_is_left(options, split)
 
 
@@ -43,11 +44,11 @@ def _records(options: ReadOptions, chunks: Iterable[Chunk], span: Range) -> Iter
     return arrow.batches(chunks, span, options.columns, check_crcs=check_crcs)
 
 
-def chunks(options: ReadOptions, split: Split, rest: Range) -> Iterator[Chunk]:
-    """Whole batches with the offsets of `rest`, a part of the split."""
+def chunks(options: ReadOptions, split: Split, rest: Range, brokers: Brokers | None = None) -> Iterator[Chunk]:
+    """Whole batches with the offsets of `rest`, a part of the split; over the wire by `brokers`, if there are any."""
     with Holes(options.kafka, rest, options.compacted, options.fail_on_data_loss) as holes:
         if not _is_here(options, split):
-            yield from fetching.read(options.kafka, rest, options.committed, holes, split.topic_id)
+            yield from fetching.read(options.kafka, rest, options.committed, holes, split.topic_id, brokers)
             return
         assert split.location is not None
         try:

@@ -6,6 +6,7 @@ The next fetch is sent before the last response is handed on, so the broker work
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from odradek.pipeline.batches import Hole, whole
@@ -20,21 +21,27 @@ from odradek.protocol.errors import OFFSET_OUT_OF_RANGE
 
 
 def read(
-    kafka: Mapping[str, str], wanted: Range, committed: bool, holes: Holes, topic_id: bytes = NO_ID
+    kafka: Mapping[str, str],
+    wanted: Range,
+    committed: bool,
+    holes: Holes,
+    topic_id: bytes = NO_ID,
+    brokers: Brokers | None = None,
 ) -> Iterator[Chunk]:
     """All batches with offsets in `wanted`, from the partition's current leader.
 
     The first and the last may reach beyond it; the last chunk may be an empty one that leads to the end. With
     `committed` nothing undecided is read, and chunks name the aborted transactions. `topic_id` is that of the planned
-    topic, if known. `holes` decides about offsets that no batch has.
+    topic, if known. `holes` decides about offsets that no batch has. It connects for itself unless it gets `brokers`,
+    which nothing else may use before the end.
 
     DataLoss when offsets no longer exist, or the topic is another one; PipelineError when there is no progress for
     kafka.default.api.timeout.ms, as when the range ends behind what is readable, and for data that is no batch.
     """
     if wanted.size <= 0:
         return
-    with Brokers(kafka) as brokers:
-        yield from _Reading(brokers, wanted, committed, holes, topic_id).chunks()
+    with Brokers(kafka) if brokers is None else nullcontext(brokers) as connected:
+        yield from _Reading(connected, wanted, committed, holes, topic_id).chunks()
 
 
 class _Reading:

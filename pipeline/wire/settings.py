@@ -7,12 +7,13 @@ Unknown names are ignored, as Kafka's own clients do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.parsing import INT
-from odradek.pipeline.wire.security import Security
+from odradek.pipeline.wire.security import WAY_OUT, Security
 
 Address = tuple[str, int]
 
@@ -86,3 +87,9 @@ def _address(server: str) -> Address:
     if not host or not port.isdecimal():
         raise OptionError(f"kafka.bootstrap.servers has {server!r}: it must be host:port")
     return host.strip("[]"), int(port)
+
+
+def as_settings(text: str) -> str:
+    """An error of this client for a program that is none of Spark's: without the `kafka.` before names of settings."""
+    text = re.sub(rf"(: |, or ){re.escape(WAY_OUT)}", "", text)
+    return re.sub(r"\bkafka\.(?=[a-z])", "", text).removeprefix("Option ")

@@ -21,15 +21,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from itertools import pairwise, repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructType
 
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.writing import stamps
 from odradek.pipeline.writing.stamps import Stamps
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 

@@ -18,13 +18,15 @@ value; `concat_ws('-', topic, partition, offset)` of the topic that the row came
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from odradek.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
 
 HEADER = "odradek.id"
 COLUMN = "id"
@@ -93,6 +95,8 @@ def partition() -> int:
 
 
 def _context() -> TaskContext:
+    from pyspark import TaskContext
+
     context = TaskContext.get()
     assert context is not None, "outside of a task"
     return context

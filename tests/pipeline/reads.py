@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 
 from odradek.pipeline.reading.batch import BatchReader
 from odradek.pipeline.reading.read_options import ReadOptions
@@ -26,13 +27,18 @@ def planned(
     given |= {name: json.dumps({topic: {"0": at}}) for name, at in where.items() if at is not None}
     named = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "includeHeaders": "true"}
     reader = BatchReader(ReadOptions.parse({**named, **given}, streaming=False))
-    return reader, [one for one in reader.partitions() if isinstance(one, Split)]
+    return reader, [one.value for one in reader.partitions()]
 
 
 def read(broker: Any, topic: str, start: int | None = None, end: int | None = None, /, **options: str) -> list[Seen]:
     """All records of such a query."""
     reader, tasks = planned(broker, topic, start, end, **options)
-    return [row for task in tasks for row in seen(reader.read(task))]
+    return [row for task in tasks for row in read_split(reader, task)]
+
+
+def read_split(reader: BatchReader, split: Split) -> list[Seen]:
+    """The records that a task of Spark reads."""
+    return seen(reader.read(InputPartition(split)))
 
 
 def seen(batches: Iterable[pa.RecordBatch]) -> list[Seen]:

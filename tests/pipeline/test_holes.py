@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..clients.transactions import Confluent
 from ..harness.broker import Broker
 from .accounting import consumed
 from .local import Local
-from .reads import SHORT, planned, read, seen
+from .reads import SHORT, planned, read, read_split
 from .stand_in import CONFIGS, FETCH, StandIn
 from .test_brokers import delete_records_before
 from .test_fetching import fill
@@ -303,7 +304,7 @@ def test_topic_recreated_after_the_plan_is_data_loss(broker: Any) -> None:
         create_named(wire, topic.name)
     topic.put(batches(2 * COUNT, SIZE))
     with pytest.raises(DataLoss, match=rf"topic '{topic.name}' was recreated"):
-        [row for task in tasks for row in seen(reader.read(task))]
+        [row for task in tasks for row in read_split(reader, task)]
 
 
 def test_records_missing_in_local_files_are_fetched_from_the_leader(broker: Any, tmp_path: Path) -> None:
@@ -315,8 +316,8 @@ def test_records_missing_in_local_files_are_fetched_from_the_leader(broker: Any,
     with copied(topic, tmp_path) as directory:
         os.unlink(Path(directory, logs(topic)[0]))
         os.unlink(Path(directory, logs(topic)[0]).with_suffix(".index"))
-        task.location = task.location._replace(place=ReplicaPlace(0, str(directory)))
-        found = seen(reader.read(task))
+        copy = task.location._replace(place=ReplicaPlace(0, str(directory)))
+        found = read_split(reader, replace(task, location=copy))
     assert [(one.offset, one.value) for one in found] == all_rows(COUNT * SIZE)
 
 
@@ -326,7 +327,7 @@ def test_records_deleted_after_the_plan_are_data_loss(broker: Any) -> None:
     reader, [task] = planned(broker, topic.name, **OFF)
     delete_records_before(broker, topic.name, 30)
     with pytest.raises(DataLoss, match=r"offset 0 of .* no longer exists: the log has 30 to 59"):
-        seen(reader.read(task))
+        read_split(reader, task)
 
 
 # -- many faults at once

@@ -30,6 +30,7 @@ def logs() -> Logs:
         (All(EARLIEST), "starting", False, (5, 7, 0)),
         (All(LATEST), "ending", False, (10, 7, 3)),
         (All(LATEST), "ending", True, (10, 7, 2)),
+        (All(8), "starting", True, (8, 8, 8)),
         (Exactly({A0: 8, A1: LATEST, B0: EARLIEST}), "starting", False, (8, 7, 0)),
         (Exactly({A0: LATEST, A1: 99, B0: LATEST}), "ending", True, (10, 99, 2)),
         (Since(102, or_latest=True), "starting", False, (7, 7, 1)),

@@ -21,7 +21,6 @@ from odradek.pipeline.errors import DataLoss, OptionError
 from odradek.pipeline.reading.batch import FilteredReader
 from odradek.pipeline.reading.pushdown import bounds, since
 from odradek.pipeline.reading.read_options import ReadOptions
-from odradek.pipeline.reading.splits import Split
 from odradek.pipeline.source import OdradekDataSource
 from odradek.pipeline.types import Range
 
@@ -134,7 +133,7 @@ def spans(broker: Any, topic: str, filters: list[datasource.Filter], **options: 
     given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, **options}
     reader = FilteredReader(ReadOptions.parse(given, streaming=False))
     assert reader.pushFilters(filters) == filters
-    found = [one.span for one in reader.partitions() if isinstance(one, Split)]
+    found = [one.value.span for one in reader.partitions()]
     return [(one.partition, one.start, one.end) for one in found]
 
 

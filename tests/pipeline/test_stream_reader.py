@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from odradek.pipeline.errors import DataLoss
@@ -100,7 +101,7 @@ class Again:
 
     def tasks(self) -> list[Split]:
         found = self.stream.reader.partitions(self.stream.initial(), self._end)
-        return [each for each in found if isinstance(each, Split)]
+        return [each.value for each in found]
 
     def begins(self) -> dict[str, int]:
         """The first offset of each partition in the batch."""
@@ -134,7 +135,12 @@ def test_repeated_batch_has_the_same_tasks_after_data_loss(calls: type[ReaderCal
     with again(calls, broker, topic, end, startingOffsets=json.dumps(start), failOnDataLoss="false") as batch:
         pieces = batch.tasks()
         assert [(each.span.start, each.span.end) for each in pieces] == [(0, 5), (5, 10), (5, 5), (7, 10)]
-        assert [sum(rows.num_rows for rows in batch.stream.reader.read(each)) for each in pieces] == [5, 5, 0, 3]
+        assert [sum(rows.num_rows for rows in batch.stream.reader.read(InputPartition(each))) for each in pieces] == [
+            5,
+            5,
+            0,
+            3,
+        ]
 
 
 def test_unknown_start_of_a_repeated_batch_is_data_loss(

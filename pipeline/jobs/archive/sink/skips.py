@@ -74,7 +74,7 @@ def _apart(count: int, found: Skipped, rest: str) -> dict[str, int]:
 
 def _counted(spark: SparkSession, options: ReadOptions, ranges: Sequence[Range]) -> dict[Partition, Skipped]:
     with Brokers(options.kafka) as brokers, brokers.steady():
-        pieces = [one for one in splits.of_stream(brokers, ranges, ranges, options) if isinstance(one, Split)]
+        pieces = splits.of_stream(brokers, ranges, ranges, options)
     numbers = spark.range(0, len(pieces), 1, len(pieces))
     found: dict[Partition, Skipped] = {}
     for topic, index, *counts in in_arrow.mapped(numbers, _Counting(options, pieces), _DDL).collect():

@@ -14,7 +14,6 @@ import pyarrow as pa
 from odradek.pipeline.jobs.in_arrow import mapped
 from odradek.pipeline.reading.batch import BatchReader
 from odradek.pipeline.reading.read_options import ReadOptions
-from odradek.pipeline.reading.splits import Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +37,6 @@ class _Share:
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         own = [number for batch in numbers for number in batch.column(0).to_pylist()]
         reader = BatchReader(ReadOptions.parse(self._options, streaming=False))
-        for split in reader.partitions() if own else ():
-            if isinstance(split, Split) and split.span.partition % self._tasks in own:
-                yield from reader.read(split)
+        for piece in reader.partitions() if own else ():
+            if piece.value.span.partition % self._tasks in own:
+                yield from reader.read(piece)
