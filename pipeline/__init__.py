@@ -9,5 +9,8 @@
     session, java     a Spark session, and the Java it runs on
     auditing          counts of acknowledged records, for producers, without Spark
 
+`odradek.arrow` uses reading, decoding, writing and wire without Spark: what they import must not need PySpark, but for
+the classes that Spark calls (batch, stream, writer).
+
 It speaks Kafka's protocol with any broker; only `reading.segments` opens the files of a broker on the same machine.
 """

@@ -18,9 +18,10 @@ ALLOWED = {
     "ipc": {"ipc", "protocol"},
     "protocol": {"protocol"},
     "systemd": {"systemd"},
-    "loadtest": {"loadtest", "pipeline"},  # a client on the wire; of the pipeline it measures Spark jobs
+    "loadtest": {"loadtest", "arrowtables", "pipeline"},  # a client on the wire; it measures readers, and Spark jobs
     "inside": {"inside", "broker", "ipc", "protocol"},  # it starts brokers in processes of their own
     "demo": {"demo", "loadtest", "pipeline"},  # it runs commands, and starts the swarm's broker
+    "arrowtables": {"arrowtables", "pipeline", "protocol"},  # the pipeline's reader and writer without Spark
     "loghandler": {"loghandler", "pipeline", "protocol"},  # a client as well, on the pipeline's connections
     "pipeline": {
         "pipeline",
@@ -35,6 +36,7 @@ CLOCKS = {"time", "datetime", "threading", "sched"}
 PICKLES = {"pickle", "cPickle", "shelve", "marshal", "dill", "cloudpickle", "multiprocessing"}
 # Importing it takes 0.15 CPU s and 12 MB or more, and its BLAS starts threads that spin: see storage/segment/index.py.
 HEAVY = {"numpy"}
+NUMERIC = ("arrowtables", "loadtest", "pipeline")
 # Modules that read whole logs import it when there is work: see test_broker_processes_start_without_large_modules.
 BULK = {"odradek.protocol.records.bulk"} | {
     f"odradek.storage.{name}"
@@ -70,7 +72,7 @@ def faults(module: str, source: str) -> Iterator[str]:
         forbidden = FORBIDDEN.get(mine, set()) | FORBIDDEN_IN.get(module, set())
         if top in forbidden and not module.startswith("odradek.cluster.tree.zookeeper"):
             yield f"{module}:{line}: {mine} may not import {top}"
-        if top in HEAVY and mine not in ("loadtest", "pipeline") and module not in BULK and not _is_exporter(module):
+        if top in HEAVY and mine not in NUMERIC and module not in BULK and not _is_exporter(module):
             yield f"{module}:{line}: too heavy for a process of the broker ({top})"
         if top in PICKLES:
             yield f"{module}:{line}: no pickle ({top})"
@@ -107,6 +109,7 @@ def test_every_module_keeps_to_the_rules() -> None:
         ("odradek.storage.x", "def f():\n    import numpy as np"),
         ("odradek.loghandler.backlog", "import time"),
         ("odradek.loghandler.x", "from odradek.broker import config"),
+        ("odradek.arrowtables.x", "from odradek.storage.log import log"),
     ],
 )
 def test_forbidden_import_is_found(module: str, source: str) -> None:
@@ -132,10 +135,10 @@ def test_every_foreign_import_is_a_declared_dependency() -> None:
     project = pyproject()["project"]
     declared = {_name(text) for text in project["dependencies"]}
     more = project["optional-dependencies"]
-    extras = {_name(text) for extra in ("load", "bench", "spark", "delta", "demo") for text in more[extra]}
+    extras = {_name(text) for extra in ("arrow", "load", "bench", "spark", "delta", "demo") for text in more[extra]}
     plugin = {_name(text) for text in more["pytest"]}
     for module, path in modules():
-        known = declared | extras if layer(module) in ("loadtest", "pipeline", "demo") else declared
+        known = declared | extras if layer(module) in (*NUMERIC, "demo") else declared
         known = known | plugin if layer(module) == "inside" else known
         for name, line in imports(path.read_text(), module):
             top = name.split(".")[0]

@@ -37,7 +37,7 @@ def test_locks_hold_every_dependency() -> None:
     project = pyproject()["project"]
     assert _missing(project["dependencies"], ["requirements.lock"]) == []
     more = project["optional-dependencies"]
-    extras = ("test", "pytest", "load", "bench", "registry", "spark", "delta", "zookeeper")
+    extras = ("test", "arrow", "pytest", "load", "bench", "registry", "spark", "delta", "zookeeper")
     tested = [wanted for extra in extras for wanted in more[extra]]
     assert _missing(tested, ["requirements.lock", "requirements-test.lock"]) == []
     assert _missing(more["release"], ["requirements.lock", "requirements-release.lock"]) == []
@@ -134,6 +134,14 @@ def test_the_wheel_has_the_log_handler(installed: Installed, tmp_path: Path) -> 
     code = "import logging, odradek.logging; print(issubclass(odradek.logging.KafkaHandler, logging.Handler))"
     done = subprocess.run([installed.bin / "python", "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "True\n", done.stderr
+
+
+def test_the_wheel_has_the_tables(installed: Installed, tmp_path: Path) -> None:
+    """`odradek.arrow` is a module of src as well; without the extra it names what is missing."""
+    done = subprocess.run(
+        [installed.bin / "python", "-c", "import odradek.arrow"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stderr.splitlines()[-1] == "ImportError: odradek.arrow needs pyarrow: pip install 'odradek[arrow]'"
 
 
 def test_the_wheel_has_the_systemd_units(installed: Installed, tmp_path: Path) -> None:

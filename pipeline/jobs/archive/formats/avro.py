@@ -71,11 +71,11 @@ class Codec:
         With `whole`, a binary with bytes after its value is unreadable; without, the value is taken, and a caller that
         must know encodes it again and compares.
         """
-        return _array(_each(self._whole if whole else self._decoded, column.to_pylist()), self.type)
+        return fitting(each(self._whole if whole else self._decoded, column.to_pylist()), self.type)
 
     def encode(self, column: pa.Array) -> pa.Array:
         """The binaries of values of `type`; null where one cannot be encoded, or is null."""
-        return pa.array(_each(self._encoded, column.to_pylist(maps_as_pydicts=self._maps)), pa.binary())
+        return pa.array(each(self._encoded, column.to_pylist(maps_as_pydicts=self._maps)), pa.binary())
 
     def _decoded(self, data: bytes) -> Any:
         return self._read(io.BytesIO(data), self._schema, None)
@@ -93,7 +93,8 @@ class Codec:
         return out.getvalue()
 
 
-def _each(convert: Callable[[Any], Any], values: list[Any]) -> list[Any]:
+def each(convert: Callable[[Any], Any], values: list[Any]) -> list[Any]:
+    """Each value converted; None for None, and for an invalid one."""
     return [None if value is None else tried(convert, value) for value in values]
 
 
@@ -105,13 +106,13 @@ def tried(convert: Callable[[Any], Any], value: Any) -> Any:
         return None
 
 
-def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
+def fitting(values: list[Any], type_: pa.DataType) -> pa.Array:
     """All values, or, if some do not fit the type (a number too long), those that fit."""
     try:
         return pa.array(values, type_)
     except (ValueError, OverflowError, TypeError):
-        fitting = _each(lambda value: pa.scalar(value, type_) and value, values)
-        return pa.array(fitting, type_)
+        some = each(lambda value: pa.scalar(value, type_) and value, values)
+        return pa.array(some, type_)
 
 
 class _Rewriting:

@@ -1,0 +1,106 @@
+"""Iterators on threads: order, errors, the bound on memory, and the end of the threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.arrowtables.in_order import in_order
+
+from ..harness.process import wait_until
+
+
+class Piece(NamedTuple):
+    """An item: which iterator, which of its items, its size."""
+
+    of: int
+    at: int
+    nbytes: int
+
+
+def makes(sizes: list[list[int]]) -> list[Callable[[], Iterator[Piece]]]:
+    def of(number: int) -> Iterator[Piece]:
+        for at, size in enumerate(sizes[number]):
+            yield Piece(number, at, size)
+
+    return [lambda number=number: of(number) for number in range(len(sizes))]  # type: ignore[misc]
+
+
+def running() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "odradek-arrow"]
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 30), max_size=6), max_size=8),
+    st.integers(1, 5),
+    st.integers(1, 60),
+)
+def test_items_come_in_order_whatever_the_threads_and_the_memory(
+    sizes: list[list[int]], threads: int, memory: int
+) -> None:
+    found = [(one.of, one.at) for one in in_order(makes(sizes), threads, memory)]
+    assert found == [(number, at) for number, some in enumerate(sizes) for at in range(len(some))]
+
+
+def test_waiting_items_stay_within_the_memory() -> None:
+    """Ten iterators of ten items on four threads, with room for five: none of them makes more than it may keep.
+
+    Besides the five, each thread may hold one item, the first iterator one more, and the consumer has one.
+    """
+    made, taken, lock = 0, 0, threading.Lock()
+
+    def of(number: int) -> Iterator[Piece]:
+        nonlocal made
+        for at in range(10):
+            with lock:
+                made += 1
+            yield Piece(number, at, 10)
+
+    most = 0
+    for _ in in_order([lambda number=number: of(number) for number in range(10)], 4, 50):  # type: ignore[misc]
+        taken += 1
+        if taken == 1:
+            wait_until(lambda: made >= 5, what="threads read ahead")
+        with lock:
+            most = max(most, made - taken)
+    assert taken == 100
+    assert 5 <= most <= 5 + 4 + 1
+
+
+def test_threads_read_ahead_while_the_consumer_is_busy() -> None:
+    begun: set[int] = set()
+
+    def of(number: int) -> Iterator[Piece]:
+        begun.add(number)
+        yield Piece(number, 0, 1)
+
+    items = in_order([lambda number=number: of(number) for number in range(3)], 2, 100)  # type: ignore[misc]
+    next(items)
+    wait_until(lambda: begun == {0, 1, 2}, what="the other iterators run")
+    items.close()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_error_is_raised_behind_the_items_before_it(threads: int) -> None:
+    def broken() -> Iterator[Piece]:
+        yield Piece(1, 0, 1)
+        raise ValueError("torn")
+
+    found = []
+    with pytest.raises(ValueError, match="torn"):
+        for item in in_order([*makes([[1, 1]]), broken, *makes([[1]])], threads, 1):
+            found.append((item.of, item.at))
+    assert found == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_threads_end_when_the_consumer_stops_early() -> None:
+    items = in_order(makes([[10] * 50 for _ in range(6)]), 4, 20)
+    next(items)
+    assert running()
+    items.close()
+    wait_until(lambda: not running(), what="the threads end")
