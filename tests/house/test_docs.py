@@ -152,7 +152,7 @@ def test_every_command_is_in_the_list() -> None:
 # Names of files, client settings and options of the data source; a config table has all other names of that form.
 NO_SETTINGS = re.compile(
     r".*\.(properties|toml|json|lock|sock|socket|ipc)|partition\.metadata|isolation\.level|linger\.ms|fetch\.(min\.bytes|max\.wait\.ms)"
-    r"|odradek\.(id|parquet|transactional|logging)|(logging|os)\.[a-z]+"  # modules of Python and ours, too
+    r"|odradek\.(arrow|id|parquet|transactional|logging)|(logging|os)\.[a-z]+"  # modules of Python and ours, too
 )
 
 

@@ -86,6 +86,10 @@ def test_examples_of_the_logging_page(broker: Broker | ExternalBroker, tmp_path:
     check("docs/logging.md", 1, broker, tmp_path)
 
 
+def test_examples_of_the_page_about_tables(broker: Broker | ExternalBroker, tmp_path: Path) -> None:
+    check("docs/arrow.md", 3, broker, tmp_path)
+
+
 @pytest.fixture(scope="module")
 def orders(broker: Broker | ExternalBroker, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The topic `orders`, which the examples of docs/python.md leave and those of docs/spark.md read."""
@@ -107,5 +111,6 @@ def test_every_example_is_run() -> None:
     """A document with Python code needs a test above; the examples of pipeline/README.md are parts of programs."""
     pages = {page for page in DOCUMENTS if blocks((ROOT / page).read_text())}
     assert pages == {
-        "README.md", "docs/logging.md", "docs/python.md", "docs/spark.md", "docs/testing.md", "pipeline/README.md"
+        "README.md", "docs/arrow.md", "docs/logging.md", "docs/python.md", "docs/spark.md", "docs/testing.md",
+        "pipeline/README.md",
     }  # fmt: skip
