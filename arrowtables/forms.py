@@ -3,7 +3,7 @@
 A form is plain data, so that a fragment with forms can be pickled. `Decoding` decodes record batches.
 
 JSON is parsed by Python, text by text, at some µs each. Arrow's own parser is faster, but pyarrow 26 dies of a
-segmentation fault for texts that are no JSON (`null` and an object on one line), and any producer can write such a text.
+segmentation fault for texts that are no JSON (`null` and an object in one), and any producer can write such a text.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from odradek.loadtest.measurements import (
     recovery,
     secure_rows,
     starts,
+    tables,
 )
 from odradek.loadtest.measurements.curves import CURVES, Bench
 from odradek.loadtest.measurements.parquet import LOADS
@@ -58,6 +59,7 @@ GROUPS = {
     "producers": list(producers.LOADS),
     "curves": list(CURVES),
     "pipeline": list(LOADS),
+    "arrow": list(tables.LOADS),
     "cluster": [*(row.key for row in cluster_rows.ROWS), *WORKS],
 }
 Kinds = Sequence[type[Broker]]
@@ -248,6 +250,7 @@ def measure(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results, w
         **dict.fromkeys(producers.LOADS, measure_producers),
         **dict.fromkeys(CURVES, measure_curve),
         **dict.fromkeys(LOADS, parquet.measure),
+        **dict.fromkeys(tables.LOADS, tables.measure),
     }
     for key in keys:
         work = works.get(key)
@@ -285,7 +288,7 @@ def chosen_kinds(words: str) -> Kinds:
     default="",
     help=(
         "Only these rows or groups, comma-separated; the groups are table, tls, guards, neighbours, look, start, "
-        "recovery, compaction, producers, curves, pipeline, cluster."
+        "recovery, compaction, producers, curves, pipeline, arrow, cluster."
     ),
 )
 @click.option("--brokers", default="", help="Only these brokers out of odradek, kafka and rabbitmq, comma-separated.")

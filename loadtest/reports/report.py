@@ -17,6 +17,7 @@ from odradek.loadtest.reports.report_record_looks import record_looks_section
 from odradek.loadtest.reports.report_rows import missed, summary, table
 from odradek.loadtest.reports.report_secure import secure_section
 from odradek.loadtest.reports.report_starts import recovery_section, starts_section
+from odradek.loadtest.reports.report_tables import tables_section
 
 _METHOD = """\
 For each row, the bench starts all brokers and keeps them running; only one of them has load at a time. Each broker gets
@@ -64,6 +65,7 @@ def markdown(results: Results) -> str:
         curves_section(results),
         cluster_section(results),
         parquet_section(results),
+        tables_section(results),
         "## When and on what",
         provenance(results),
     ]

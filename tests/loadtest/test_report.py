@@ -13,6 +13,7 @@ from odradek.loadtest.bench import attempt, chosen_keys, chosen_kinds
 from odradek.loadtest.harness.load_clients import Call, Cost, LoadError
 from odradek.loadtest.harness.store import Entry, Results, load, save
 from odradek.loadtest.measurements.rows import ROWS, Row
+from odradek.loadtest.measurements.tables import CONFLUENT, FILES, WIRE
 from odradek.loadtest.profile import hottest
 from odradek.loadtest.reports.report import markdown
 from odradek.loadtest.reports.report_compaction import compaction_section
@@ -21,6 +22,7 @@ from odradek.loadtest.reports.report_parquet import parquet_section
 from odradek.loadtest.reports.report_record_looks import record_looks_section
 from odradek.loadtest.reports.report_rows import missed, ratio, summary, table, verdict
 from odradek.loadtest.reports.report_starts import recovery_section, starts_section
+from odradek.loadtest.reports.report_tables import tables_section
 
 KAFKA, ODRADEK = "Apache Kafka", "Odradek"
 
@@ -237,6 +239,17 @@ def test_parquet_rates_without_kafka_are_not_judged() -> None:
     told = parquet_section(Results({"parquet-5gb": Entry(data, 1, 0.5)}))
     assert told.startswith("## A topic to Parquet") and "2.5 million records of 1000 B" in told
     assert "2,000 | 1.50 µs | 0.50 µs | 0.25 µs | – |" in told and "MISSED" not in told
+
+
+@pytest.mark.live
+def test_rates_of_tables_are_compared_with_their_targets() -> None:
+    rates = {FILES: 2e6, WIRE: 9e5, CONFLUENT: 1e5}
+    data = {name: [{"rate": rate, "client_cpu": 2, "broker_cpu": 0.5}] for name, rate in rates.items()}
+    told = tables_section(Results({"arrow-1kb": Entry(data, 1, 0.5)}))
+    assert "| 1 million records of 1000 B |" in told
+    assert f"| {FILES} | 2,000 k | 2,000 | 2.00 µs | 0.50 µs |" in told
+    assert f"{FILES} ≥ 2,000 MB/s: met. {WIRE} ≥ 1,000 MB/s: MISSED." in told
+    assert tables_section(Results()) == ""
 
 
 @pytest.mark.live
