@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from odradek.arrowtables import client
+from odradek.pipeline.decoding import headers
 from odradek.pipeline.errors import OptionError
 from odradek.pipeline.wire.connections import Connections
 
@@ -80,15 +81,23 @@ _WANTED = dict.fromkeys(("key", "value"), "string or binary") | {
 
 def _fits(name: str, kind: pa.DataType) -> bool:
     if pa.types.is_null(kind):
-        return name != "headers"
+        return True
     if name == "headers":
-        return pa.types.is_list(kind) and _is_header(kind.value_type)
+        return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_header(kind.value_type)
     kinds = {"partition": (pa.types.is_integer,), "timestamp": (pa.types.is_timestamp,)}.get(name, BYTES)
     return any(is_one(kind) for is_one in kinds)
 
 
 def _is_header(kind: pa.DataType) -> bool:
     return pa.types.is_struct(kind) and [kind.field(i).name for i in range(kind.num_fields)] == ["key", "value"]
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with headers of the type that `read` makes: other libraries have larger lists, and views."""
+    if "headers" not in batch.schema.names:
+        return batch
+    at = batch.schema.get_field_index("headers")
+    return batch.set_column(at, "headers", batch.column(at).cast(headers.TYPE))
 
 
 def _sent(topic: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], kafka: dict[str, str]) -> int:
@@ -106,6 +115,6 @@ def _sent(topic: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch], kafk
     rows, count = Outgoing(topic, with_headers=True, ids=None, timed="timestamp" in schema.names), 0
     with sender(settings) as one:
         for batch in batches:
-            one.send(rows.records(batch))
+            one.send(rows.records(_plain(batch)))
             count += batch.num_rows
     return count

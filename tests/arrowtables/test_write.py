@@ -21,6 +21,7 @@ from ..pipeline.written import written
 live = pytest.mark.live
 
 PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+VIEWS = pa.large_list(pa.struct([("key", pa.string_view()), ("value", pa.binary_view())]))
 AT = datetime(2026, 11, 28, 12, 0, 0, 5000, UTC)
 SPARKS = ("Spark", "kafka.", "odradek.", "option ")
 
@@ -81,6 +82,18 @@ def test_any_form_of_record_batches_is_written(broker: Any) -> None:
     counts = [arrow.write(form, name, bootstrap_servers=broker.bootstrap, compression_type="lz4") for form in forms]
     assert counts == [2] * len(forms)
     assert [one.value for one in written(broker, name)] == [b"a", b"b"] * len(forms)
+
+
+@live
+@pytest.mark.parametrize("kind", [pa.large_list(PAIRS.value_type), VIEWS, pa.null()])
+def test_headers_of_other_libraries_are_written(broker: Any, kind: pa.DataType) -> None:
+    """Polars has large lists of views, and pandas no type where all are null."""
+    name = create_topic(broker)
+    pairs = None if pa.types.is_null(kind) else [{"key": "h", "value": b"1"}]
+    table = pa.table({"value": ["a"], "headers": pa.array([pairs], kind)})
+    assert arrow.write(table, name, bootstrap_servers=broker.bootstrap) == 1
+    found = arrow.read(name, columns=["headers"], bootstrap_servers=broker.bootstrap).read_all()
+    assert found.to_pylist() == [{"headers": pairs}]
 
 
 def test_writer_waits_for_all_replicas_and_is_idempotent() -> None:
