@@ -2,7 +2,8 @@
 
 Layout    : in region `control`, ROW words for each role: the columns below, in order.
 Owner     : the supervisor creates the region; each process clears and fills its own row once it holds its role byte.
-Writers   : each row only its own process (the supervisor clears the pid and state of a dead process).
+Writers   : each row only its own process (the supervisor clears the pid and state of a dead process, and counts
+            those that it wanted to end).
 Lock      : none; single words. roles.lock says which processes are alive, never this table.
 Crash rule: a row outlives its process; the next process of that role continues its counters.
 """
@@ -40,6 +41,7 @@ COLUMNS = (
     "certificate_expires",  # of those of the listeners the first to expire, in seconds since 1970; 0: there is none
     "zookeeper_lost_ms",  # when the controller process lost the connection to ZooKeeper, in ms since 1970; 0: it is up
     "unclean_elections",  # of leaders, by the controller process while its broker was the cluster's controller
+    "retired",  # ends that were wanted (scale, upgrade); the supervisor counts them
 )
 COLUMN = {name: number for number, name in enumerate(COLUMNS)}
 

@@ -34,12 +34,15 @@ class AffectedPartition(NamedTuple):
 
 
 class ProcessFacts(NamedTuple):
-    """One process; `files` and `files_limit` are its open descriptors and their limit, 0 where they are not known."""
+    """One process; `files` and `files_limit` are its open descriptors and their limit, 0 where they are not known.
+
+    `restarts` are its starts after an end that nobody wanted.
+    """
 
     name: str
     is_worker: bool
     is_alive: bool
-    starts: int = 1
+    restarts: int = 0
     up_s: float = 0.0
     files: int = 0
     files_limit: int = 0

@@ -85,8 +85,8 @@ def _is_retired(process: ProcessFacts, processes: Sequence[ProcessFacts]) -> boo
 
 def _restarted_processes(facts: Facts) -> Iterator[Finding]:
     for one in facts.processes:
-        if one.is_alive and one.starts > 1 and one.up_s < RESTARTED_S:
-            text = f"{one.name} has started {one.starts} times, last {one.up_s:.0f} s ago"
+        if one.is_alive and one.restarts > 0 and one.up_s < RESTARTED_S:
+            text = f"{one.name} ended and was started again, last {one.up_s:.0f} s ago (restarts: {one.restarts})"
             yield Finding("process_restarted", WARNING, text, f"find out why it ended: {_LOG}")
 
 

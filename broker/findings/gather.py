@@ -79,7 +79,8 @@ def _process(row: Row, now: float) -> ProcessFacts:
     files, limit = _files(row["pid"]) if row["alive"] else (0, 0)
     up_s = now - row["started_ms"] / 1000
     is_worker = row["role"] >= roles.FIRST_WORKER
-    return ProcessFacts(row["name"], is_worker, row["alive"], row["starts"], up_s, files, limit)
+    restarts = row["starts"] - 1 - row["retired"]
+    return ProcessFacts(row["name"], is_worker, row["alive"], restarts, up_s, files, limit)
 
 
 def _files(pid: int) -> tuple[int, int]:

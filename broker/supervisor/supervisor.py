@@ -160,6 +160,8 @@ class Supervisor:
     def _on_death(self, death: Death) -> None:
         name = role_name(death.role)
         expected = self._stopping or death.role not in self._children.desired or self._outdated(death.role)
+        if expected:
+            self._boot.shared.processes.add(death.role, "retired")
         level = logging.INFO if expected and death.code == OK else logging.WARNING
         log.log(level, "%s (pid %d) ended: %s", name, death.pid, death.reason)
         self._events.publish("died", process=name, pid=death.pid, reason=death.reason, expected=expected)

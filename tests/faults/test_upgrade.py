@@ -79,6 +79,7 @@ def test_clients_without_retries_notice_nothing_while_workers_are_replaced_three
             load.verify()
         pipelines.finish()
     assert pipelines.faults == []
+    assert "process_restarted" not in findings(broker)
     print(f"the longest ms without an answer, and of the clients' own thread, in each upgrade: {gaps}")
     assert min(one.acked for one in pipelines.producers) > 3 and min(one.answers for one in pipelines.idlers) >= 3
     verify(broker, topic, pipelines)
@@ -88,6 +89,11 @@ def await_more(pipelines: Pipelines) -> None:
     goal = pipelines.acked + 5 * PRODUCERS
     wait_until(lambda: pipelines.acked >= goal or pipelines.faults, 120, "the pipelines move")
     assert pipelines.faults == []
+
+
+def findings(broker: SecuredBroker) -> list[str]:
+    status = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
+    return [one["name"] for one in status["findings"]]
 
 
 def verify(broker: SecuredBroker, topic: str, pipelines: Pipelines) -> None:

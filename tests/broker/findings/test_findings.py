@@ -27,7 +27,7 @@ def some(*missing: int, count: int = 1) -> Affected:
 
 def test_nothing_is_wrong() -> None:
     well = Facts(
-        processes=[ProcessFacts("acceptor", False, True, 1, 5.0, 79, 100), worker(0, starts=2, up_s=600)],
+        processes=[ProcessFacts("acceptor", False, True, 0, 5.0, 79, 100), worker(0, restarts=1, up_s=600)],
         dirs=[DirFacts("/d", size=10 * GIB, free=GIB)], shm=DirFacts("/dev/shm", size=10, free=1), certificate_days=30,
     )  # fmt: skip
     assert find(well) == []
@@ -70,9 +70,9 @@ def test_retired_workers_are_not_dead() -> None:
 
 
 def test_a_restarted_process() -> None:
-    found = only(processes=[worker(0, starts=4, up_s=599.6)])
+    found = only(processes=[worker(0, restarts=3, up_s=599.6)])
     assert (found.name, found.severity) == ("process_restarted", WARNING)
-    assert found.text == "worker-0 has started 4 times, last 600 s ago"
+    assert found.text == "worker-0 ended and was started again, last 600 s ago (restarts: 3)"
 
 
 def test_file_descriptors_near_the_limit() -> None:
