@@ -41,6 +41,7 @@ def body(one: str) -> str:
     return json.dumps({"id": one, "who": str(int(one.split()[1]) % PEOPLE)})
 
 
+@pytest.mark.long
 def test_stage_batch_repeated_with_a_changed_table_is_written_once(
     spark: SparkSession, broker: Any, tmp_path: Path
 ) -> None:

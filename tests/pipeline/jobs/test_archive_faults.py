@@ -32,6 +32,7 @@ FATES = [
 ]
 
 
+@pytest.mark.long  # test_every_job has one death of an archive job
 def test_killed_drivers_and_tasks_lose_no_record(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """Meanwhile, a reader sees all of a batch or nothing."""
     topics = [create_topic(broker, partitions=2) for _ in FATES]

@@ -55,6 +55,7 @@ def test_records_are_synced_before_the_commit(spark: SparkSession, tmp_path: Pat
     assert files.done == [("create", [PENDING]), *moved, ("sync", came), commit]
 
 
+@pytest.mark.long  # test_every_job has one
 def test_archive_is_repaired_after_a_death_at_every_step(spark: SparkSession, tmp_path: Path) -> None:
     """The writer opens an archive with a batch, adds one of the same topic and of a new one, and compacts the former.
 

@@ -26,6 +26,7 @@ HALTING = Path(__file__).with_name("halting_stages.py")
 SECONDS = 200
 
 
+@pytest.mark.long  # test_every_job has one death of a stage
 def test_stages_survive_two_kills_of_the_driver(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """First after one of two tasks has written, then after windows were written that the checkpoint has as open."""
     shop = Shop(broker, tmp_path)

@@ -366,7 +366,7 @@ def _history() -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("offset", [21, 8, *(pytest.param(offset, marks=pytest.mark.long) for offset in (18, 0))])
+@pytest.mark.parametrize("offset", [21, *(pytest.param(offset, marks=pytest.mark.long) for offset in (18, 8, 0))])
 def test_death_at_every_step(tmp_path: Path, offset: int) -> None:
     data = _history()
     wanted = beginning(data, offset)
