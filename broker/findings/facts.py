@@ -36,7 +36,7 @@ class AffectedPartition(NamedTuple):
 class ProcessFacts(NamedTuple):
     """One process; `files` and `files_limit` are its open descriptors and their limit, 0 where they are not known.
 
-    `restarts` are its starts after an end that nobody wanted.
+    `restarts` are its starts after an end that the supervisor did not want.
     """
 
     name: str
