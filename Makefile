@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 FOLDERS := $(filter-out __%,$(notdir $(patsubst %/,%,$(wildcard src/odradek/*/))))
 # What pip does to a wheel: without it each start compiles hundreds of modules where Python may not write its caches.
 COMPILE := $(BIN)/python -m compileall -q $(FOLDERS)
-# Whatever the environment says: without its bytecode each pytest compiles all tests anew, for half a minute.
+# Python keeps bytecode, even if the environment forbids it: else each pytest compiles all tests, for half a minute.
 export PYTHONDONTWRITEBYTECODE :=
 # Not each test that was skipped: tests/harness/skips.py sums them up.
 PYTEST := $(BIN)/python -m pytest -rfE

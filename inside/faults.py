@@ -62,10 +62,11 @@ class Faults:
         self._set: list[Fault] = []
         self._changes = threading.Lock()
 
-    @property
-    def pid(self) -> int:
-        """The pid of the broker's supervisor. Raises BrokerError when the broker does not run."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        @property
+        def pid(self) -> int:
+            """The pid of the broker's supervisor, which `Broker` has."""
 
     # -- requests
 

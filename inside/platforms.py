@@ -1,4 +1,4 @@
-"""What a broker needs of its operating system, in one line for those who have another one."""
+"""The line that says on other operating systems what a broker needs of Linux."""
 
 MISSING = (
     "other systems do not have its epoll, open file description locks and /dev/shm; use a Linux container, "

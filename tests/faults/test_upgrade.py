@@ -91,9 +91,13 @@ def await_more(pipelines: Pipelines) -> None:
     assert pipelines.faults == []
 
 
+def status(broker: SecuredBroker) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
+    return found
+
+
 def findings(broker: SecuredBroker) -> list[str]:
-    status = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
-    return [one["name"] for one in status["findings"]]
+    return [one["name"] for one in status(broker)["findings"]]
 
 
 def verify(broker: SecuredBroker, topic: str, pipelines: Pipelines) -> None:
@@ -129,8 +133,7 @@ def open_session(wire: Wire, topic: str) -> int:
 
 def connections(broker: SecuredBroker) -> tuple[int, int]:
     """As the acceptor counts them, and the workers."""
-    status = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
-    rows = {row["name"]: row["connections"] for row in status["processes"] if row["alive"]}
+    rows = {row["name"]: row["connections"] for row in status(broker)["processes"] if row["alive"]}
     return rows["acceptor"], sum(count for name, count in rows.items() if name.startswith("worker-"))
 
 

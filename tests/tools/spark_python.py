@@ -1,4 +1,4 @@
-"""The modules of Spark's Python workers, compiled: they are imported from a zip without bytecode, each time anew."""
+"""Adds bytecode to PySpark's zips: Spark's Python processes import from them, and otherwise compile each module."""
 
 from __future__ import annotations
 

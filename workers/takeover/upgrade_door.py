@@ -1,4 +1,4 @@
-"""A worker's socket for the supervisor, who has it hand over its connections, take over others', or show that it works.
+"""The socket on which the supervisor tells a worker to hand over connections, to take some over, or to be probed.
 
 The socket is in the run directory, so only the broker's user can connect; `takeover_messages` has the messages. Until
 `odradek upgrade` runs it costs a descriptor and nothing else.
