@@ -15,6 +15,7 @@ import socket
 import ssl
 from contextlib import suppress
 
+from odradek.security.tls import records
 from odradek.security.tls.handshake import Handshake
 
 MOST = 1 << 18  # bytes in one call: with a fast peer it goes on for as long as there are any, and others wait
@@ -25,7 +26,7 @@ _NO_SIGNAL = int(socket.MSG_NOSIGNAL)
 class BufferedTls:
     """TLS over a non-blocking socket. Calls raise BlockingIOError where a socket would, else OSError."""
 
-    __slots__ = ("_accepted", "_ended", "_in", "_out", "_sock", "_ssl", "_unsent", "has_more")
+    __slots__ = ("_accepted", "_ended", "_in", "_out", "_read", "_sock", "_ssl", "_unsent", "has_more")
 
     in_kernel = False
 
@@ -33,6 +34,7 @@ class BufferedTls:
         self._sock = sock
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._in, self._out, server_side=True)
+        self._read = records.reader(self._ssl)
         self._unsent = memoryview(b"")
         self._accepted = 0
         self._ended = False
@@ -121,14 +123,14 @@ class BufferedTls:
 
     def _decrypt(self, room: memoryview) -> int:
         """Decrypt whole records into `room`, until it is full."""
-        count, most, pending, read = 0, len(room), self._in, self._ssl.read
+        count, most, got, pending, read = 0, len(room), 1, self._in, self._read
         try:
-            while count < most and (pending.pending or self._ssl.pending()):
-                got = read(most - count, room[count:])
-                if not got:
-                    self._ended = True
-                    break
-                count += int(got)
+            if pending.pending >= len(_RECEIVED):  # mostly ends within a record: one exception costs less than checks
+                while got := read(most, room[count:]):
+                    count += got
+            while (pending.pending or self._ssl.pending()) and (got := read(most, room[count:])):
+                count += got
+            self._ended = self._ended or (not got and count < most)
         except ssl.SSLWantReadError:
             pass  # the rest of a record has not come
         except ssl.SSLError:

@@ -377,6 +377,21 @@ def test_request_before_the_end_of_the_stream_is_taken(serve: Any) -> None:
     assert served.taken == [b"last"]
 
 
+def test_stream_of_small_records_is_received_up_to_its_end(serve: Any) -> None:
+    """Its records and its end are more than one call of the socket returns."""
+    served = serve(VERSIONS[1], 1 << 20)
+    sent = [payload(number, size) for number, size in enumerate([10, 1000] * 150)]
+    for request in sent:
+        served.send(frame(request))
+    served.until(lambda: len(served.taken) == len(sent))
+    for request in sent:
+        served.send(frame(request))
+    with pytest.raises((ssl.SSLError, OSError)):
+        served.client.unwrap()
+    served.until(lambda: served.dropped, read=0)
+    assert served.taken == sent + sent
+
+
 def test_large_frame_is_decrypted_in_slices(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read lasts as long as bytes arrive: without slices, other connections would wait for the whole frame."""
     _set_most(monkeypatch, 1000)
