@@ -11,7 +11,8 @@ COMPILE := $(BIN)/python -m compileall -q $(FOLDERS)
 export PYTHONDONTWRITEBYTECODE :=
 # Not each test that was skipped: tests/harness/skips.py sums them up.
 PYTEST := $(BIN)/python -m pytest -rfE
-JOBS ?= 2
+# One more than processors: tests also wait, for clients and timeouts. With more, Spark waits too long for Python.
+JOBS ?= $(shell expr $$(nproc) + 1)
 ARGS ?=
 USERS ?= 50
 MINUTES ?= 1
