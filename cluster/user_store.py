@@ -127,6 +127,7 @@ def token_settings(config: Mapping[str, Any]) -> TokenSettings:
         Password(key) if key else None,
         config["delegation.token.max.lifetime.ms"],
         config["delegation.token.expiry.time.ms"],
+        config["odradek.delegation.tokens.max.bytes"],
     )
 
 

@@ -100,6 +100,12 @@ OWN_CONFIGS = (
         check=at_least(100),
     ),
     ConfigKey(
+        "odradek.delegation.tokens.max.bytes", INT, "16777216", LOW,
+        "Maximum size of all delegation tokens that one principal has requested, each of about 300 bytes plus its "
+        "renewers; it gets no more beyond it. Kafka has no such limit, and all brokers and workers keep all tokens.",
+        check=at_least(0),
+    ),
+    ConfigKey(
         "odradek.visible.after.flush", BOOLEAN, "false", MEDIUM,
         "Whether consumers see a record only after it is synced to disk. Topics can override it.",
         mode=CLUSTER_WIDE,

@@ -17,6 +17,7 @@ import hmac
 import json
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -68,11 +69,15 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TokenSettings:
-    """delegation.token.secret.key, .max.lifetime.ms, .expiry.time.ms; without a key there are no tokens."""
+    """delegation.token.secret.key, .max.lifetime.ms, .expiry.time.ms; without a key there are no tokens.
+
+    `most_bytes`: of the nodes of all tokens that one principal has requested (odradek.delegation.tokens.max.bytes).
+    """
 
     secret_key: Password | None
     max_lifetime_ms: int = 604800000
     expiry_time_ms: int = 86400000
+    most_bytes: int = 16777216
 
 
 class Answer(NamedTuple):
@@ -93,6 +98,7 @@ class DelegationTokens:
         self._ids: dict[bytes, str] = {}  # by a hash of the HMAC
         self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
         self._nodes: Mapping[str, str] = {}
+        self._bytes = Counter[Principal]()  # of nodes, by requester
 
     @property
     def enabled(self) -> bool:
@@ -120,15 +126,25 @@ class DelegationTokens:
 
     def put(self, token: Token) -> None:
         """Add a token, or its new expiry."""
+        self._account(self._tokens.get(token.token_id), -1)
+        self._account(token, 1)
         self._tokens[token.token_id] = token
         self._ids[_hashed(self.hmac(token.token_id))] = token.token_id
 
     def remove(self, token_id: str) -> None:
         """Forget a token."""
-        if self._tokens.pop(token_id, None):
+        if token := self._tokens.pop(token_id, None):
+            self._account(token, -1)
             del self._ids[_hashed(self.hmac(token_id))]
         for mechanism in ScramMechanism:
             self._credentials.pop((token_id, mechanism), None)
+
+    def _account(self, token: Token | None, sign: int) -> None:
+        if token is None:
+            return
+        self._bytes[token.requester] += sign * len(encode(token))
+        if not self._bytes[token.requester]:
+            del self._bytes[token.requester]
 
     def hmac(self, token_id: str) -> bytes:
         """The token's secret."""
@@ -154,7 +170,11 @@ class DelegationTokens:
     def create(
         self, owner: Principal, requester: Principal, renewers: Iterable[Principal], max_lifetime_ms: int, now_ms: int
     ) -> Answer:
-        """CreateDelegationToken; what the requester may is checked before."""
+        """CreateDelegationToken; what the requester may is checked before.
+
+        POLICY_VIOLATION if the tokens that the requester has would exceed `most_bytes`: Kafka has no bound, and all
+        brokers and workers keep all tokens.
+        """
         settings, renewers = self._settings, tuple(renewers)
         if any(renewer.type != USER for renewer in renewers):
             return Answer(Error.INVALID_PRINCIPAL_TYPE)
@@ -164,6 +184,8 @@ class DelegationTokens:
         max_ms = min(INT64_MAX, now_ms + (min(max_lifetime_ms, most) if max_lifetime_ms > 0 else most))
         expiry = min(max_ms, now_ms + settings.expiry_time_ms)
         token = Token(new_id(), owner, requester, renewers, now_ms, max_ms, expiry)
+        if self._bytes[requester] + len(encode(token)) > settings.most_bytes:
+            return Answer(Error.POLICY_VIOLATION)
         return Answer(Error.NONE, token.expiry_ms, written=token)
 
     def renew(self, principal: Principal, given: bytes, period_ms: int, now_ms: int) -> Answer:

@@ -5,9 +5,11 @@ v3 may name another owner than who asks (KIP-373). Any broker answers, when its 
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import Any
 
-from odradek.protocol.errors import NONE
+from odradek.protocol.errors import NONE, POLICY_VIOLATION
 from odradek.protocol.library import message_class
 from odradek.security.principal import Principal
 from odradek.security.sasl.delegation_tokens import Answer
@@ -15,6 +17,9 @@ from odradek.workers.dispatch import token_requests
 from odradek.workers.dispatch.administration import Controller, attempt
 from odradek.workers.dispatch.api import CONTROLLER, Api
 from odradek.workers.dispatch.context import Context
+from odradek.workers.net.bounded_log import BoundedLog
+
+_TOO_MANY = BoundedLog(logging.getLogger(__name__), logging.WARNING, "refused requests for delegation tokens", 1, 60)
 
 
 def handle(controller: Controller, request: Any, context: Context) -> Any:
@@ -26,6 +31,8 @@ def handle(controller: Controller, request: Any, context: Context) -> Any:
     answer = controller.owner.users.tokens.create(
         owner, token_requests.requester(context), renewers, request.max_lifetime_ms, context.now_ms
     )
+    if answer.error == POLICY_VIOLATION:
+        _log_bound(context)
     code = int(answer.error) or attempt(lambda: controller.owner.users.write(answer))[0]
     if code:
         return _refused(code, owner, context)
@@ -33,6 +40,13 @@ def handle(controller: Controller, request: Any, context: Context) -> Any:
     context.changed(f"created a delegation token of {owner}")
     controller.when_published(lambda: context.reply(made))
     return None
+
+
+def _log_bound(context: Context) -> None:
+    _TOO_MANY.write(
+        time.monotonic(), "", "%s gets no more delegation tokens: with another one, its tokens would exceed "
+        "odradek.delegation.tokens.max.bytes", context.principal,
+    )  # fmt: skip
 
 
 def _created(controller: Controller, answer: Answer, context: Context) -> Any:

@@ -65,6 +65,30 @@ def test_lifetime_for_ever_ends_with_the_largest_time() -> None:
     assert (token.max_ms, token.expiry_ms) == (INT64_MAX, INT64_MAX) and not token.expired(NOW)
 
 
+def test_tokens_of_a_requester_are_bounded_in_bytes() -> None:
+    """Whoever owns them; renewed, deleted and expired ones included, each once, and tokens of others not."""
+    size = len(encode(created(tokens())))
+    held = tokens(most_bytes=3 * size + 20)
+    first = created(held)
+    second, third = created(held, CAROL), created(held)
+    assert held.create(ALICE, ALICE, [BOB], -1, NOW).error is Error.POLICY_VIOLATION
+    assert held.create(BOB, ALICE, [], -1, NOW).error is Error.POLICY_VIOLATION
+    created(held, ALICE, BOB)
+    renewed = held.renew(ALICE, held.hmac(third.token_id), 5000, NOW + 1).written
+    assert renewed
+    held.put(renewed)
+    assert held.create(ALICE, ALICE, [BOB], -1, NOW).error is Error.POLICY_VIOLATION
+    held.remove(first.token_id)
+    held.remove(first.token_id)
+    fourth = created(held)
+    assert held.create(ALICE, ALICE, [BOB], -1, NOW).error is Error.POLICY_VIOLATION
+    for token in (second, third, fourth):
+        held.remove(token.token_id)
+    assert held.create(ALICE, ALICE, [BOB] * 200, -1, NOW).error is Error.POLICY_VIOLATION, "one large token"
+    for _ in range(3):
+        created(held)
+
+
 def test_token_hmac_is_that_of_kafka() -> None:
     held = tokens()
     token = created(held)

@@ -38,6 +38,7 @@ class World:
             "delegation.token.max.lifetime.ms": 7000,
             "delegation.token.expiry.time.ms": 1000,
             "delegation.token.expiry.check.interval.ms": 3600000,
+            "odradek.delegation.tokens.max.bytes": 16777216,
         } | {name.replace("_", "."): value for name, value in config.items()}
         self.changes = 0
         self.nodes = UserNodes(tree, self.config, self._changed, self._stored)
