@@ -186,12 +186,12 @@ def by_level(log: Log) -> list[Record]:
 def test_by_key_orders_keys_that_changed_partitions_by_timestamp(
     spark: SparkSession, broker: Any, tmp_path: Path
 ) -> None:
-    """The topic got a second partition, and one key moved there."""
+    """One key moved to a partition that comes first in the archive."""
     topic = create_topic(broker, partitions=2)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(40):
         moved = number % 4 == 0
-        key, partition = (b"moved", int(number >= 20)) if moved else (b"stayed", 0)
+        key, partition = (b"moved", int(number < 20)) if moved else (b"stayed", 0)
         producer.produce(topic, b"%d" % number, key, partition, timestamp=NOW - 100_000 + number)
     assert not producer.flush(WAIT)
     archive(spark, tmp_path, Job(source(broker, topic)))
