@@ -15,12 +15,13 @@ from __future__ import annotations
 from odradek.ipc.region import Region, RegionError
 
 KEYS = 96
-STAGES = ("queue", "local", "remote", "total", "at once")
+STAGES = ("queue", "local", "remote", "total", "at once", "throttle", "send")
 """Until its turn in the round that received it; the worker's own work; the wait for records, followers, the disk or
 another process; all of them. `at once`: both local and total of pipelined requests that have neither queue nor remote.
-Without the time in which an answer waits for the client to read."""
-QUEUE, LOCAL, REMOTE, TOTAL, AT_ONCE = range(len(STAGES))
-WORDS = 56  # 2^55 ns are 417 days
+`throttle`: the throttle times in answers; `send`: the time until the kernel has taken an answer, and what was queued
+behind it meanwhile, if it did not take it at once. Both are no part of the others, and hold none of 0 ns."""
+QUEUE, LOCAL, REMOTE, TOTAL, AT_ONCE, THROTTLE, SEND = range(len(STAGES))
+WORDS = 56  # the last count is of less than 2^54 ns, which are 208 days
 SUM = WORDS - 1
 ROW = len(STAGES) * WORDS
 SIZE = KEYS * ROW * 8  # bytes

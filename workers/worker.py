@@ -325,7 +325,7 @@ class Worker:
         if self._quota_paths:
             window = quota_windows.client_window(self.config)
             manager = QuotaManager(self.snapshot.quotas, self._quota_table, window)
-            self.quotas = quotas = RequestQuotas(manager, self.muting.mute)
+            self.quotas = quotas = RequestQuotas(manager, self.muting.mute, self.times)
             take, pipelined = quotas.timed(take), pipelined._replace(take=quotas.counted(pipelined.take))
         self.take, self.loop.framing.pipelined, self._answering.quotas = take, pipelined, self.quotas
 

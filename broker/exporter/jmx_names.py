@@ -27,6 +27,8 @@ _STAGES = {
     latencies.LOCAL: "localtimems",
     latencies.REMOTE: "remotetimems",
     latencies.TOTAL: "totaltimems",
+    latencies.THROTTLE: "throttletimems",
+    latencies.SEND: "responsesendtimems",
 }
 _PERCENTILES = ("50", "75", "95", "98", "99", "999")
 

@@ -47,6 +47,8 @@ _STAGES = {
         "request_remote_seconds", "Time that a request waits for records, followers, the disk or another process."
     ),
     latencies.TOTAL: ("request_seconds", "Time from a request's arrival to its answer; Produce by batch."),
+    latencies.THROTTLE: ("request_throttle_seconds", "Throttle time in the answer to a request, for a quota."),
+    latencies.SEND: ("request_send_seconds", "Time until the kernel has taken an answer, while its client reads."),
 }  # fmt: skip
 _TOPIC_COUNTS = {
     "messages_in": "Records of producers appended.",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odradek.ipc import latencies
-from odradek.ipc.latencies import AT_ONCE, KEYS, LOCAL, STAGES, SUM, TOTAL, WORDS
+from odradek.ipc.latencies import AT_ONCE, KEYS, LOCAL, SEND, STAGES, SUM, THROTTLE, TOTAL, WORDS
 from odradek.ipc.region import RegionError
 from odradek.workers.apis import table
 
@@ -48,6 +48,7 @@ class RequestTimes:
         """Read those of these roles; keep a reading a minute for `recent`."""
         self.counts = sum((self._words(role) for role in workers), _none())
         self.counts[:, (LOCAL, TOTAL)] += self.counts[:, AT_ONCE, np.newaxis]
+        _count_none(self.counts)
         if not self._kept or now - self._kept[-1][0] >= PERIOD_S:
             self._kept.append((now, self.counts))
 
@@ -72,6 +73,13 @@ class RequestTimes:
             below = np.cumsum(counts[key, :SUM])
             ends = [(2**n / 1e9, int(below[n])) for n in range(_SHORTEST, _LONGEST + 1)]
             yield Histogram(self._names.get(key, str(key)), ends, int(below[-1]), int(counts[key, SUM]) / 1e9)
+
+
+def _count_none(counts: Counts) -> None:
+    """Count a throttle time and a time to send of 0 for each request that the worker counted none for."""
+    requests = counts[:, TOTAL, :SUM].sum(axis=1)
+    for stage in (THROTTLE, SEND):
+        counts[:, stage, 0] += np.maximum(requests - counts[:, stage, :SUM].sum(axis=1), 0)
 
 
 def _none() -> Counts:

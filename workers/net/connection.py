@@ -69,8 +69,8 @@ class Connection:
     __slots__ = (
         "active", "backlog", "begun_ns", "big", "big_fill", "big_size", "by_token", "client_head", "client_id",
         "delayed", "exchange", "fd", "full", "host", "in_flight", "keeps_up", "last_active", "listener", "mask", "mute",
-        "out", "out_size", "partial", "port", "principal", "received_ns", "repeated", "seen", "settling", "sock",
-        "spent_ns", "state", "target", "times", "tls", "unrecorded", "waits_ns",
+        "out", "out_size", "partial", "port", "principal", "received_ns", "repeated", "seen", "sends", "sends_ns",
+        "settling", "sock", "spent_ns", "state", "target", "times", "tls", "unrecorded", "waits_ns",
     )  # fmt: skip
 
     def __init__(self, sock: Stream, listener: str, host: str, port: int) -> None:
@@ -109,6 +109,8 @@ class Connection:
         self.spent_ns = 0  # on requests that no quota has counted yet
         self.times: list[int] | None = None  # histograms of the request that is timed (workers.net.request_times)
         self.received_ns = self.begun_ns = self.waits_ns = 0  # waits_ns: 0 while its handler works
+        self.sends: list[int] = []  # histograms of the first answer in `out`, if `sends_ns`, since when it is there
+        self.sends_ns = 0
 
     def __repr__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -11,12 +11,13 @@ from array import array
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from odradek.ipc.latencies import AT_ONCE, KEYS, LOCAL, QUEUE, REMOTE, ROW, SUM, TOTAL, WORDS
+from odradek.ipc.latencies import AT_ONCE, KEYS, LOCAL, QUEUE, REMOTE, ROW, SEND, SUM, THROTTLE, TOTAL, WORDS
 
 if TYPE_CHECKING:
     from odradek.workers.net.connection import Connection
 
 _QUEUE, _LOCAL, _REMOTE, _TOTAL, _AT_ONCE = (stage * WORDS for stage in (QUEUE, LOCAL, REMOTE, TOTAL, AT_ONCE))
+_THROTTLE, _SEND = THROTTLE * WORDS, SEND * WORDS
 
 
 class RequestTimes:
@@ -73,6 +74,24 @@ class RequestTimes:
             row[_TOTAL + whole.bit_length()] += 1
             row[_TOTAL + SUM] += whole
 
+    # -- answers; most are sent at once and throttle no client: they cost nothing here
+
+    def throttled(self, connection: Connection, throttle_ms: int) -> None:
+        """The answer that comes next throttles its client."""
+        row, throttle_ns = connection.times or self._pipelined, throttle_ms * 1_000_000
+        row[_THROTTLE + throttle_ns.bit_length()] += 1
+        row[_THROTTLE + SUM] += throttle_ns
+
+    def sends(self, connection: Connection, row: list[int] | None) -> None:
+        """The kernel did not take a whole answer; `row`: what `times` was before it, None for pipelined requests."""
+        connection.sends_ns, connection.sends = monotonic_ns(), row or self._pipelined
+
+    def sent(self, connection: Connection) -> None:
+        """The kernel has taken all answers since `sends`."""
+        row, spent, connection.sends_ns = connection.sends, monotonic_ns() - connection.sends_ns, 0
+        row[_SEND + spent.bit_length()] += 1
+        row[_SEND + SUM] += spent
+
     # -- pipelined requests
 
     def executed(self, count: int, waiting: int) -> None:
@@ -100,6 +119,6 @@ class RequestTimes:
         row[_TOTAL + SUM] += count * whole
 
 
-def _spent(row: list[int]) -> tuple[int, int, int]:
+def _spent(row: list[int]) -> tuple[int, ...]:
     """Changes with every request: no work takes 0 ns, and no wait."""
-    return row[_LOCAL + SUM], row[_REMOTE + SUM], row[_AT_ONCE + SUM]
+    return row[_LOCAL + SUM], row[_REMOTE + SUM], row[_AT_ONCE + SUM], row[_THROTTLE + SUM], row[_SEND + SUM]

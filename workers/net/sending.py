@@ -42,6 +42,7 @@ class Sender:
         self._drop = drop
         self._watch = watch
         self._resume = resume
+        self._times = times
         self._answered = times.answered
         self.unfinished: dict[Connection, None] = {}  # with more to send, and room in their sockets
         self.bytes_out = 0
@@ -51,11 +52,11 @@ class Sender:
         state = connection.state
         if state == CLOSED:
             return
-        connection.state = ANSWER[state]
+        connection.state, row = ANSWER[state], connection.times
         self._answered(connection)
         connection.delayed = None
         connection.queue_all(pieces)
-        self.send(connection)
+        self.send(connection, row)
         if not connection.state:
             self._resume(connection)
 
@@ -64,15 +65,18 @@ class Sender:
         state = connection.state
         if state == CLOSED:
             return
-        connection.state = ANSWER[state]
+        connection.state, row = ANSWER[state], connection.times
         self._answered(connection)
         connection.delayed = None
-        self.send_bytes(connection, data)
+        self.send_bytes(connection, data, row)
         if not connection.state:
             self._resume(connection)
 
-    def send_bytes(self, connection: Connection, data: bytes) -> None:
-        """Send whole answers: at once if the socket takes them, as it nearly always does."""
+    def send_bytes(self, connection: Connection, data: bytes, row: list[int] | None = None) -> None:
+        """Send whole answers: at once if the socket takes them, as it nearly always does.
+
+        `row`: the histograms of the request, None for pipelined ones.
+        """
         if not connection.out:
             try:
                 sent = connection.sock.send(data, LAST)
@@ -86,10 +90,10 @@ class Sender:
                 return
             data = data[sent:]
         connection.queue(data)
-        self.send(connection)
+        self.send(connection, row)
 
-    def send(self, connection: Connection) -> None:
-        """Send queued answers; continue later when the socket is full."""
+    def send(self, connection: Connection, row: list[int] | None = None) -> None:
+        """Send queued answers; continue later when the socket is full. `row`: as that of `send_bytes`."""
         try:
             self.bytes_out += flush(connection)
         except (OSError, EOFError) as error:
@@ -98,6 +102,8 @@ class Sender:
         if not connection.out:
             self._drained(connection)
             return
+        if not connection.sends_ns:
+            self._times.sends(connection, row)
         if connection.full:
             self._watch(connection, True)
         else:
@@ -106,6 +112,8 @@ class Sender:
             connection.state = FILL[connection.state]
 
     def _drained(self, connection: Connection) -> None:
+        if connection.sends_ns:
+            self._times.sent(connection)
         if connection.mask & _OUT:
             self._watch(connection, False)
         if connection.state & FULL:

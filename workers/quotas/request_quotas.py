@@ -22,6 +22,7 @@ from odradek.workers.quotas.quota_manager import FETCH, KINDS, PRODUCE, REQUEST,
 
 if TYPE_CHECKING:
     from odradek.workers.net.connection import Connection
+    from odradek.workers.net.request_times import RequestTimes
 
 _HEADER = 8  # bytes of a request before its client id
 
@@ -29,9 +30,10 @@ _HEADER = 8  # bytes of a request before its client id
 class RequestQuotas:
     """The quotas of a worker's requests. `mute(connection, throttle_ms)` throttles a connection."""
 
-    def __init__(self, manager: QuotaManager, mute: Callable[[Connection, int], None]) -> None:
+    def __init__(self, manager: QuotaManager, mute: Callable[[Connection, int], None], times: RequestTimes) -> None:
         self._manager = manager
         self._mute = mute
+        self._times = times
         self._taking: Connection | None = None
         self._since_ns = 0
 
@@ -133,6 +135,7 @@ class RequestQuotas:
 
     def _throttle(self, connection: Connection, throttle_ms: int) -> int:
         if throttle_ms:
+            self._times.throttled(connection, throttle_ms)
             self._mute(connection, throttle_ms)
         return throttle_ms
 

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odradek.ipc import slots
+from odradek.ipc import latencies, slots
+from odradek.ipc.latencies import ROW, SEND, SUM, WORDS
 from odradek.protocol import errors
 from odradek.storage.files.openfile import FileSlice, OpenFile
 from odradek.workers.fetch import fetching
@@ -267,6 +268,27 @@ def test_client_that_reads_slowly_is_not_idle(bench: Bench, client: Client) -> N
     client.read()
     bench.turn(2)
     assert connection.active
+
+
+def test_time_to_send_is_counted_of_answers_that_are_not_sent_at_once(bench: Bench, client: Client) -> None:
+    client.send(produce(client, [b"x" * 900_000]))
+    client.answers()
+    assert not _times_to_send(bench)
+    client.send(client.frame(calls.fetch_request("t", 0, wait_ms=0)))
+    bench.turn(3)
+    assert bench.connection(client).out and not _times_to_send(bench)
+    client.answers()
+    assert _times_to_send(bench) == {1: 1}
+    client.call(calls.fetch_request("t", 1, wait_ms=0))
+    assert _times_to_send(bench) == {1: 1}
+
+
+def _times_to_send(bench: Bench) -> dict[int, int]:
+    """How many were counted, by API key."""
+    bench.worker.times.store()
+    words = latencies.read(bench.worker.shared.prefix, bench.worker.role)
+    counts = {key: sum(words[key * ROW + SEND * WORDS :][:SUM]) for key in range(latencies.KEYS)}
+    return {key: count for key, count in counts.items() if count}
 
 
 def test_other_clients_are_answered_between_slices_of_a_large_answer(

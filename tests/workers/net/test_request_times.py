@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.ipc import latencies
-from odradek.ipc.latencies import AT_ONCE, LOCAL, QUEUE, REMOTE, ROW, SUM, TOTAL, WORDS
+from odradek.ipc.latencies import AT_ONCE, LOCAL, QUEUE, REMOTE, ROW, SEND, SUM, THROTTLE, TOTAL, WORDS
 from odradek.workers.net import request_times
 from odradek.workers.net.request_times import RequestTimes
 
 PIPELINED = 0
-_DAYS = 100 * 86_400 * 10**9
+_DAYS = 60 * 86_400 * 10**9  # the sum of three has a word to be counted in
 _NS = st.one_of(st.integers(1, 3000), st.integers(1, _DAYS))  # a clock advances between two readings
 
 
@@ -55,7 +55,7 @@ def _counted(words: memoryview) -> dict[int, int]:
 
 
 def _connection() -> Any:
-    return SimpleNamespace(times=None, received_ns=0, begun_ns=0, waits_ns=0)
+    return SimpleNamespace(times=None, received_ns=0, begun_ns=0, waits_ns=0, sends_ns=0, sends=[])
 
 
 _KEYS = st.sampled_from([1, 3, 18, latencies.KEYS - 1, latencies.KEYS, 500])
@@ -114,6 +114,36 @@ def test_requests_timed_together_equal_the_model(flushes: list[tuple[int, int, i
                 model.add(PIPELINED, TOTAL, queued + worked + waited, waiting)
     times.store()
     assert _counted(words) == model.words()
+
+
+@given(st.lists(st.tuples(st.sampled_from([None, 1, 18]), st.integers(0, 1_000_000), _NS, _NS), max_size=6))
+def test_throttle_times_and_times_to_send_equal_the_model(answers: list[tuple[int | None, int, int, int]]) -> None:
+    """None: of pipelined requests. What counts when the request is answered belongs to its API."""
+    clock, model = Clock(), Model()
+    words = memoryview(bytearray(latencies.SIZE)).cast("q")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(request_times, "monotonic_ns", clock)
+        times = RequestTimes(words, PIPELINED)
+        connection = _connection()
+        for key, throttle_ms, worked, sending in answers:
+            if key is not None:
+                times.round_ns = clock.now
+                times.taken(connection, key)
+                model.add(key, QUEUE, 0)
+                clock.now += worked
+                model.add(key, LOCAL, worked)
+                model.add(key, TOTAL, worked)
+            times.throttled(connection, throttle_ms)
+            model.add(PIPELINED if key is None else key, THROTTLE, throttle_ms * 10**6)
+            row = connection.times
+            times.answered(connection)
+            times.sends(connection, row)
+            clock.now += sending
+            times.sent(connection)
+            model.add(PIPELINED if key is None else key, SEND, sending)
+            assert not connection.sends_ns
+            times.store()  # each time to send is the last that was counted before
+            assert _counted(words) == model.words()
 
 
 def test_next_worker_adds_to_the_counts() -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from odradek.ipc import latencies
+from odradek.ipc.latencies import ROW, SUM, THROTTLE, WORDS
 from odradek.protocol.library import message_class
 from odradek.workers.net.connection_state import READY, THROTTLED
 from odradek.workers.quotas import muting, request_quotas
@@ -20,6 +22,7 @@ from tests.workers.inprocess import bench as make
 
 PRODUCE_VERSIONS, FETCH_VERSIONS = range(3, 13), range(4, 13)
 RECORDS = batches.batch([b"v" * 500] * 20)
+PRODUCE, FETCH = 0, 1
 WINDOW_S = 10  # before its first request, a client counts as idle for that long
 
 
@@ -92,6 +95,28 @@ def _waits(bench: Bench, client: Client, clock: Clock, request: Any) -> None:
     assert client.frames() == []
     _pass(bench, clock, 0.001)
     client.answers()
+
+
+def test_throttle_times_are_counted_by_api(bench: Bench, client: Client, clock: Clock) -> None:
+    client.call(calls.produce_request("t", RECORDS))
+    client.call(calls.fetch_request("t", 0))
+    assert not _throttle_times(bench)
+    bench.limit("clients/c", producer_byte_rate=1, consumer_byte_rate=1)
+    produced = client.call(calls.produce_request("t", RECORDS)).throttle_time_ms
+    _pass(bench, clock, produced / 1000)
+    fetched = [client.call(calls.fetch_request("t", 0)).throttle_time_ms]
+    _pass(bench, clock, fetched[0] / 1000)
+    fetched.append(client.call(calls.fetch_request("t", 0)).throttle_time_ms)
+    assert produced and any(fetched)
+    assert _throttle_times(bench) == {PRODUCE: (1, produced), FETCH: (len(list(filter(None, fetched))), sum(fetched))}
+
+
+def _throttle_times(bench: Bench) -> dict[int, tuple[int, int]]:
+    """By API key, how many answers had a throttle time, and the sum of them in ms."""
+    bench.worker.times.store()
+    words, begin = latencies.read(bench.worker.shared.prefix, bench.worker.role), THROTTLE * WORDS
+    rows = {key: words[key * ROW + begin : key * ROW + begin + WORDS].tolist() for key in range(latencies.KEYS)}
+    return {key: (sum(row[:SUM]), row[SUM] // 10**6) for key, row in rows.items() if any(row)}
 
 
 def test_other_clients_do_not_wait(bench: Bench, client: Client, clock: Clock) -> None:
