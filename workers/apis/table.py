@@ -15,21 +15,32 @@ _FILE = re.compile(r"k\d\d_\w+")
 
 
 @cache
+def _files() -> dict[int, str]:
+    """The names of the files, by key."""
+    found = (module.name for module in pkgutil.iter_modules(apis.__path__) if _FILE.fullmatch(module.name))
+    return {int(name[1:3]): name for name in sorted(found)}
+
+
+@cache
+def row(key: int) -> Api | None:
+    """One row, by its key; None when there is no such API. Loads no other file."""
+    name = _files().get(key)
+    if name is None:
+        return None
+    found: Api = importlib.import_module(f"odradek.workers.apis.{name}").API
+    return found
+
+
+@cache
 def load_rows() -> dict[int, Api]:
     """Every row by key."""
-    rows = {}
-    for module in pkgutil.iter_modules(apis.__path__):
-        if _FILE.fullmatch(module.name):
-            row: Api = importlib.import_module(f"odradek.workers.apis.{module.name}").API
-            rows[row.key] = row
-    return dict(sorted(rows.items()))
+    return {key: found for key in _files() if (found := row(key)) is not None}
 
 
 @cache
 def names() -> dict[int, str]:
     """Kafka's name of every API by key, from the names of the files: no file is imported."""
-    files = (module.name for module in pkgutil.iter_modules(apis.__path__) if _FILE.fullmatch(module.name))
-    return {int(name[1:3]): name[4:].title().replace("_", "") for name in files}
+    return {key: name[4:].title().replace("_", "") for key, name in _files().items()}
 
 
 @cache
