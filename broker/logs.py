@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import logging
-import logging.handlers
 import os
 import signal
 import sys
@@ -180,20 +179,35 @@ def _handler(role: str, config: Mapping[str, Any]) -> logging.Handler:
 
 def _file_handler(role: str, path: Path, config: Mapping[str, Any]) -> logging.Handler:
     """Raises OdradekError when the file cannot be opened, which may be repaired while a broker runs."""
+    from logging.handlers import RotatingFileHandler  # which imports what writes to sockets and queues
+
     most, backups = config["odradek.log.file.max.bytes"], config["odradek.log.file.backups"]
     try:
-        return logging.handlers.RotatingFileHandler(file_of(role, path), maxBytes=most, backupCount=backups)
+        return RotatingFileHandler(file_of(role, path), maxBytes=most, backupCount=backups)
     except OSError as error:
         raise OdradekError(f"odradek.log.file: {path}: {error.strerror}") from None
 
 
 def _apply_all(config: Mapping[str, Any], run_dir: Path | None) -> None:
-    logging.getLogger().setLevel(logging.WARNING)  # third-party modules
-    logging.getLogger(ROOT).setLevel(level_number(config.get("odradek.log.level") or "INFO"))
+    set_default_levels(config.get("odradek.log.level") or "INFO")
     configured = parse_levels(config.get("odradek.log.levels") or "")
     wished = _read_levels(run_dir) if run_dir is not None else {}
     for module, level in (configured | wished).items():
-        logging.getLogger(logger_name(module)).setLevel(level_number(level))
+        set_level(logger_name(module), level_number(level))
+
+
+def set_default_levels(level: str = "INFO") -> None:
+    """Set the levels of what no setting names."""
+    set_level("", logging.WARNING)  # third-party modules
+    set_level(ROOT, level_number(level))
+
+
+def set_level(logger: str, level: int) -> None:
+    """Set a logger's level. One that it has already is not set: that would clear the caches of all loggers, and copy
+    the pages of a forked process that have them."""
+    found = logging.getLogger(logger)
+    if found.level != level:
+        found.setLevel(level)
 
 
 def _read_levels(run_dir: Path) -> dict[str, str]:

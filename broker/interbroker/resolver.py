@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 Addresses = list[tuple[Any, Any, int, str, Any]]  # as socket.getaddrinfo has them
 
@@ -15,8 +18,14 @@ class Resolver:
 
     def __init__(self) -> None:
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._pool = ThreadPoolExecutor(1, "resolver")  # its thread starts with the first name
         self._lookups: dict[tuple[str, int], Future[Addresses]] = {}
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        """Made with the first name, which most brokers in tests never have."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        return ThreadPoolExecutor(1, "resolver")
 
     def fileno(self) -> int:
         """Readable when a lookup has ended."""
@@ -50,7 +59,8 @@ class Resolver:
     def close(self) -> None:
         """Close without waiting for lookups."""
         event, self._event = self._event, -1
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        if "_pool" in vars(self):
+            self._pool.shutdown(wait=False, cancel_futures=True)
         os.close(event)
 
 

@@ -112,7 +112,9 @@ def _address(endpoint: Endpoint) -> tuple[int, tuple[object, ...]]:
             return socket.AF_INET6, ("::", endpoint.port)
         return socket.AF_INET, ("0.0.0.0", endpoint.port)
     flags = socket.AI_PASSIVE | (socket.AI_NUMERICHOST if literal(endpoint.host) else 0)
-    found = socket.getaddrinfo(endpoint.host, endpoint.port, 0, socket.SOCK_STREAM, 0, flags)
+    # As bytes, the name does not pass through IDNA, whose tables a broker on an address has no use for.
+    host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
+    found = socket.getaddrinfo(host, endpoint.port, 0, socket.SOCK_STREAM, 0, flags)
     family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     return family, address
 

@@ -13,6 +13,7 @@ from pathlib import Path
 _ARG_START, _ARG_END = 48 - 3, 49 - 3  # proc(5): fields of `stat`, counted from after the name
 _PR_SET_NAME = 15
 _COMMAND_LINE = Path("/proc/self/cmdline")
+_prctl = ctypes.CDLL(None).prctl  # loaded once, and not in each fork
 
 
 def set_title(title: str, rest: str = "") -> bool:
@@ -26,5 +27,5 @@ def set_title(title: str, rest: str = "") -> bool:
     if not shown:
         return False
     ctypes.memmove(start, shown.ljust(room + 1, b"\0") + b"\n", room + 2)
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, title.split()[-1].encode()[:15], 0, 0, 0)
+    _prctl(_PR_SET_NAME, title.split()[-1].encode()[:15], 0, 0, 0)
     return _COMMAND_LINE.read_bytes().rstrip(b"\0") == shown

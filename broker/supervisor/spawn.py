@@ -22,6 +22,7 @@ from odradek.ipc import roles
 
 PARENT_VARIABLE = "ODRADEK_PARENT"
 _PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None, use_errno=True).prctl  # loaded once, and not in each fork, whose pages that would copy
 NOT_INHERITED = ("LISTEN_PID", *sd_notify.MANAGER)  # a service manager's variables for one process
 SAFE_FD = 256  # above every descriptor that dup2 could overwrite in the child
 RESET = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2)
@@ -79,8 +80,7 @@ def die_with_parent() -> None:
 
 def die_with(parent: int) -> None:
     """Have the kernel kill this process when its parent `parent` dies. Exits at once if that has happened already."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+    if _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise BootError(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent:  # it died before the prctl
         os._exit(1)

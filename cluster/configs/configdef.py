@@ -9,7 +9,6 @@ topic config falls back to its broker synonyms by the same precedence.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -141,6 +140,8 @@ def _unknown(what: str, name: str, table: Mapping[str, ConfigKey]) -> str:
 
 def nearest(name: str, table: Mapping[str, ConfigKey] = BROKER) -> str | None:
     """The known name most similar to `name`, or None when none is similar."""
+    import difflib
+
     found = difflib.get_close_matches(name, table, n=1, cutoff=0.6)
     return found[0] if found else None
 
