@@ -12,6 +12,7 @@ a directory without a topic may be the rest of a deleted topic, and one with ano
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from odradek.broker.config import BrokerConfig
@@ -41,6 +42,9 @@ def adopt_topics(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig,
     """Create topics from the directories found, unless that is already done. Raises BootError."""
     if state.tree.exists(znodes.ADOPTION) is None:
         return
+    if _are_empty(dirs, config):
+        end(state)
+        return
     plan = _plan(state, dirs, config)
     _log_plan(plan)
     if plan.topics or plan.strays:
@@ -55,6 +59,16 @@ def end(state: ClusterState) -> None:
     """Adopt nothing from now on. Raises TreeUnavailable."""
     if state.tree.exists(znodes.ADOPTION) is not None:
         state.tree.delete(znodes.ADOPTION)
+
+
+def _are_empty(dirs: PartitionDirs, config: BrokerConfig) -> bool:
+    """Whether there is surely nothing to adopt, as in most new brokers: no directory in any log directory."""
+    if dirs.failed or config["metadata.log.dir"]:
+        return False
+    try:
+        return not any(entry.is_dir() for folder in dirs.log_dirs for entry in os.scandir(folder))
+    except OSError:  # the plan reports it
+        return False
 
 
 def _plan(state: ClusterState, dirs: PartitionDirs, config: BrokerConfig) -> AdoptionPlan:

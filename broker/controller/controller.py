@@ -14,15 +14,15 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker.controller import internal_requests
 from odradek.broker.controller.dynamic_listeners import DynamicListeners
-from odradek.broker.controller.member.member import Member
 from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.broker.controller.mutation_quotas import MutationQuotas
 from odradek.broker.controller.snapshot_publisher import SnapshotPublisher
 from odradek.broker.controller.zookeeper_outage import ZooKeeperOutage
+from odradek.broker.process import entry
 from odradek.broker.process.process import Process, Signals
 from odradek.broker.process.steps import TaskScheduler
 from odradek.broker.process.timeouts import Cancel, Timeouts
@@ -43,6 +43,9 @@ from odradek.workers.dispatch import api, dispatch
 from odradek.workers.dispatch.api import Api
 from odradek.workers.dispatch.authorization import Authorization
 from odradek.workers.dispatch.context import Context
+
+if TYPE_CHECKING:
+    from odradek.broker.controller.member.member import Member
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +141,7 @@ class Controller:
         """Run the loop until SIGTERM."""
         self.publish()
         self.owner.begin()
-        table.load_all()  # not earlier: other processes wait for the metadata; not later: the first request would wait
+        entry.load_apis()  # not earlier: other processes wait for the metadata; not later: the first request would wait
         while not self._signals.drain():
             for fd, events in self._epoll.poll(self._poll_timeout()):
                 self._event(fd, events)
@@ -278,7 +281,7 @@ class Controller:
         if request.api_key < 0:
             self._serve_internal(request, answer)
             return
-        row = table.load_rows().get(request.api_key)
+        row = table.row(request.api_key)
         if row is None or row.runs_in != api.CONTROLLER or not row.serves(request.version):
             log.error("API %d v%d is not the controller's", request.api_key, request.version)
             answer(forward.FAILED, b"")

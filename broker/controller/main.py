@@ -8,7 +8,7 @@ from pathlib import Path
 
 from odradek.broker.controller import adopt_log_dirs
 from odradek.broker.controller.controller import Controller
-from odradek.broker.controller.member import join, re_encode_passwords, registration
+from odradek.broker.controller.member import re_encode_passwords, registration
 from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.broker.controller.replicas.partition_dirs import PartitionDirs
 from odradek.broker.controller.replicas.slot_allocator import SlotAllocator
@@ -98,6 +98,8 @@ def _consumed(topics: Iterable[str]) -> list[str]:
 
 def _join(process: Process) -> Controller:
     """Join the cluster at zookeeper.connect."""
+    from odradek.broker.controller.member import join
+
     ringer = Ringer(process.run_dir)
     member = join.join(process, _former(process))
     return Controller(
