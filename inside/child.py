@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from odradek.broker.outcome import outcome
+from odradek.broker.process import entry
 from odradek.broker.supervisor import foreground
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 def main(file: Path, parent: int) -> NoReturn:
     """Run the broker; exit with its code."""
+    entry.load_on_demand()
     code = outcome(lambda: foreground.run(lambda: _config(file), parent))
     if os.getppid() != parent:
         import shutil

@@ -10,12 +10,14 @@ from odradek.protocol import properties
 
 ANY_PORT = "PLAINTEXT://127.0.0.1:0"
 
-# Defaults are for data centres: three replicas, a new group waits 3 s for its members, 64 MiB are kept for a full disk.
+# Defaults are for data centres: three replicas, a new group waits 3 s for its members, 64 MiB are kept for a full disk,
+# 4 MiB of shared memory for the first partitions.
 DEFAULTS: Mapping[str, Any] = {
     "broker.id": 0,
     "group.initial.rebalance.delay.ms": 0,
     "listeners": ANY_PORT,
     "odradek.disk.reserve.bytes": 0,
+    "odradek.partition.slots": 1024,
     "odradek.workers": 1,
     "offsets.topic.num.partitions": 1,
     "offsets.topic.replication.factor": 1,

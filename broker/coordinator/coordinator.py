@@ -27,6 +27,7 @@ from odradek.broker.coordinator.transaction_coordinator import TransactionCoordi
 from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
 from odradek.broker.coordinator.verification_channel import VerificationChannels
 from odradek.broker.interbroker.link_security import link_security
+from odradek.broker.process import entry
 from odradek.broker.process.process import Process, Signals, enter
 from odradek.broker.process.steps import TaskQueue
 from odradek.cluster import internal
@@ -90,7 +91,6 @@ class Coordinator:
         self._newest = NewestConnections()
         self._queue = TaskQueue()
         self._topics = (self._groups.topic, self._transactions.topic)
-        self._rows = table.load_rows()
         self._channels: dict[int, Channel] = {}
         self._writing: set[int] = set()  # descriptors polled for writability
         self._loaded_some = False
@@ -276,7 +276,7 @@ class Coordinator:
         if request.api_key == internal.VERIFY:
             self._verify(request, answer)
             return
-        row = self._rows.get(request.api_key)
+        row = table.row(request.api_key)
         place = row.place(request.version, request.body) if row is not None else ""
         if row is None or place != api.COORDINATOR or not row.serves(request.version):
             log.error("API %d v%d is not the coordinator's", request.api_key, request.version)
@@ -330,7 +330,7 @@ def _deliver(answer: Answer) -> None:
 
 def _warm_up() -> None:
     """Load the message classes before the first client needs them, and exclude them from garbage collection."""
-    for row in table.load_rows().values():
+    for row in () if entry.on_demand() else table.load_rows().values():
         if row.runs_in == api.COORDINATOR or row.route is not None:
             message_class(row.name + "Response")
     gc.collect()

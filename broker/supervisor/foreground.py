@@ -20,11 +20,17 @@ def run(load: Callable[[], BrokerConfig], parent: int = 0) -> int:
     program that started this one, the broker also stops when that program ends, for any reason.
     """
     _fill_standard()
-    forkserver = ForkserverClient.open()  # before all else: its forks must not inherit later state
-
+    # The fork server needs nearly all that these import, and so finds it. Only code: its forks inherit no other state.
     from odradek.broker import logs
-    from odradek.broker.process import process, secrets_in_memory
+    from odradek.broker.process import control_bus, entry, process, secrets_in_memory  # noqa: F401
     from odradek.broker.supervisor import boot
+
+    if entry.on_demand():
+        entry.load_shared()
+        from odradek.broker.supervisor import supervisor  # noqa: F401
+    logs.set_default_levels()
+    forkserver = ForkserverClient.open()  # before all else
+
     from odradek.broker.supervisor.supervisor import Supervisor
 
     try:

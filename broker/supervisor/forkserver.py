@@ -86,8 +86,8 @@ def _settle(supervisor: int) -> None:
 
 
 def _serve(sock: socket.socket, supervisor: int) -> None:
-    """Serve requests; import modules ahead while none waits."""
-    ahead = list(AHEAD)
+    """Serve requests; import modules ahead while none waits, but what is loaded on demand."""
+    ahead = [] if entry.on_demand() else list(AHEAD)
     poller = select.poll()
     poller.register(sock, select.POLLIN)
     while True:

@@ -15,6 +15,7 @@ Crash rule: without a fork server (killed, or stopped) the supervisor spawns pro
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -56,6 +57,7 @@ class ForkserverClient:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         parent = os.getpid()
+        gc.freeze()  # a collection in one of the two would copy the pages that they share
         pid = os.fork()
         if pid == 0:
             ours.close()

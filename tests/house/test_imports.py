@@ -165,5 +165,28 @@ def test_broker_processes_start_without_large_modules() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"set()\n"
 
 
+@pytest.mark.live
+def test_broker_of_a_program_loads_only_what_a_standalone_one_needs() -> None:
+    """Each module costs time at each start of a test run, and memory: TLS, ZooKeeper, and most APIs wait for their first
+    use. What the processes do need is loaded before the first fork."""
+    import subprocess
+    import sys
+
+    unused = {
+        "ssl", "kazoo", "numpy", "click", "difflib", "concurrent.futures", "logging.handlers",
+        "odradek.broker.controller.member.member", "odradek.cluster.tree.zookeeper",
+        "kafka.protocol.admin.topics", "kafka.protocol.consumer.group",
+    }  # fmt: skip
+    needed = {"odradek.broker.coordinator.coordinator", "odradek.workers.apis.k03_metadata", "kafka.protocol.metadata"}
+    code = f"""import sys
+from odradek.broker.process import entry
+from odradek.broker.supervisor import supervisor
+from odradek.inside import child
+entry.load_on_demand()
+entry.load_shared()
+print({unused} & sys.modules.keys(), {needed} - sys.modules.keys())"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"set() set()\n"
+
+
 def _name(requirement: str) -> str:
     return requirement.split(">")[0].split("=")[0].split("[")[0].strip()
