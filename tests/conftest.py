@@ -21,6 +21,8 @@ from .harness.log_records import pytest_runtest_teardown  # noqa: F401
 from .harness.needs import missing, skip
 from .harness.skips import pytest_terminal_summary  # noqa: F401
 
+collect_ignore = ["samples"]  # projects of their own; tests/house/test_packaging.py runs their tests
+
 # No example has to be done in a certain time. All else is as hypothesis has it for this place, in CI or elsewhere.
 settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")

@@ -167,7 +167,7 @@ def test_broker_processes_start_without_large_modules() -> None:
 
 @pytest.mark.live
 def test_broker_of_a_program_loads_only_what_a_standalone_one_needs() -> None:
-    """Each module costs time at each start of a test run, and memory: TLS, ZooKeeper, and most APIs wait for their first
+    """Each module costs time and memory at each start of a test run: TLS, ZooKeeper, and most APIs wait for their first
     use. What the processes do need is loaded before the first fork."""
     import subprocess
     import sys

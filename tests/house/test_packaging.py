@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import pytest
 
-from tests.harness.process import die_with_parent, free_port, wait_until
+from tests.harness.process import command_words, die_with_parent, free_port, wait_until
 
 from .test_first_minutes import try_commands
 from .tree import ROOT, package_dirs, pyproject, top_folders
 
 pytestmark = pytest.mark.live
 
+SAMPLES = ROOT / "tests" / "samples"
+_PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
 NOT_PACKAGES = {"tests", "src", "data", "build", "dist"}
 
 
@@ -61,16 +66,16 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-class Installed(NamedTuple):
-    """`bin` of the fresh environment, and the copy of the tree that its wheel was built from."""
+class Wheel(NamedTuple):
+    """The built wheel, and the copy of the tree that it was built from."""
 
-    bin: Path
+    file: Path
     source: Path
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """A fresh environment that has the wheel and its dependencies, far from the clone."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
+    """Built from a copy of what it needs, far from the clone."""
     room = tmp_path_factory.mktemp("wheel")
     source = room / "source"
     source.mkdir()
@@ -82,17 +87,30 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         *[path.name for path in top_folders()],
     ]:
         _copy(ROOT / name, source / name)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    pip = [sys.executable, *_PIP]
     subprocess.run(
         [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", room, source], check=True, cwd=room
     )
-    wheel = next(room.glob("odradek-*.whl"))
+    return Wheel(next(room.glob("odradek-*.whl")), source)
+
+
+class Installed(NamedTuple):
+    """`bin` of the fresh environment, and the copy of the tree that its wheel was built from."""
+
+    bin: Path
+    source: Path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Wheel, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """A fresh environment that has the wheel and its dependencies, far from the clone."""
+    room = tmp_path_factory.mktemp("installed")
     venv.create(room / "env", with_pip=True)
     python = room / "env" / "bin" / "python"
     subprocess.run(
-        [python, *pip[1:], "install", "--constraint", ROOT / "requirements.lock", wheel], check=True, cwd=room
+        [python, *_PIP, "install", "--constraint", ROOT / "requirements.lock", wheel.file], check=True, cwd=room
     )
-    return Installed(python.parent, source)
+    return Installed(python.parent, wheel.source)
 
 
 def _copy(here: Path, there: Path) -> None:
@@ -178,3 +196,41 @@ def test_broker_from_the_wheel_runs_the_readme_commands(installed: Installed, tm
         broker.terminate()
         status = broker.wait(60)
     assert status == 0, log.read_text()
+
+
+@pytest.mark.slow
+def test_sample_project_passes_its_tests_with_the_wheel_and_leaves_nothing(
+    wheel: Wheel, short_folder: Path, tmp_path: Path
+) -> None:
+    """Nothing of the clone is on its path. The wheel's dependencies are those that these tests have, by the lock files:
+    that its own list is complete is what `installed` shows, and extras are compared with the locks."""
+    python, project = _environment_with(wheel, tmp_path / "env"), tmp_path / "orders"
+    shutil.copytree(SAMPLES / "orders", project)
+    assert _module_of(python, project).is_relative_to(tmp_path / "env")
+    done = _pytest(python, project, short_folder)
+    assert done.returncode == 0 and "4 passed" in done.stdout, done.stdout + done.stderr
+    assert [path for path in short_folder.rglob("*") if path.is_file() or path.name.startswith("odradek-broker")] == []
+    assert [one for one in psutil.process_iter() if str(short_folder) in " ".join(command_words(one))] == []
+
+
+def _environment_with(wheel: Wheel, folder: Path) -> Path:
+    """The Python of a new environment that has the wheel, and sees the packages of this one behind its own."""
+    venv.create(folder, with_pip=False)
+    site = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
+    python = folder / "bin" / "python"
+    subprocess.run([sys.executable, *_PIP, "--python", python, "install", "--no-deps", wheel.file], check=True)
+    Path(site, "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return python
+
+
+def _module_of(python: Path, project: Path) -> Path:
+    code = "import odradek; print(odradek.__file__)"
+    return Path(subprocess.run([python, "-c", code], cwd=project, capture_output=True, text=True, check=True).stdout)
+
+
+def _pytest(python: Path, project: Path, temporary: Path) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "ODRADEK"))}
+    return subprocess.run(
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=project, env={**kept, "TMPDIR": str(temporary)}, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
