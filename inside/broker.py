@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from odradek.inside import folders
 from odradek.inside import settings as server
+from odradek.inside.async_context import AsyncContext
 from odradek.inside.faults import Faults
 from odradek.inside.folders import Folder
 from odradek.inside.launched import BrokerError, Launched
@@ -37,7 +38,7 @@ _SWEEP_S = 10.0
 _STEP_S = 0.02
 
 
-class Broker(Faults, RunningBroker):
+class Broker(Faults, RunningBroker, AsyncContext):
     """A context manager, with `async` too; or `start` and `stop`.
 
     `settings` are Kafka's, over `inside.settings.DEFAULTS`; None removes a default. With `data` the broker keeps its
@@ -66,23 +67,6 @@ class Broker(Faults, RunningBroker):
     def __exit__(self, *_: object) -> None:
         if self._owner == os.getpid():
             self.stop()
-
-    async def __aenter__(self) -> Self:
-        """As `with`, without blocking the event loop. A start that is cancelled ends what it has started."""
-        import asyncio
-
-        started = asyncio.ensure_future(asyncio.to_thread(self.start))
-        try:
-            return await asyncio.shield(started)
-        except asyncio.CancelledError:
-            await asyncio.wait([started])
-            await asyncio.to_thread(self.stop)
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        import asyncio
-
-        await asyncio.to_thread(self.__exit__)
 
     @property
     def bootstrap(self) -> str:

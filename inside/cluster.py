@@ -1,7 +1,7 @@
 """Brokers with a ZooKeeper, inside a program: what `Broker` is for one broker, for several.
 
 Layout    : a private folder (inside.folders) for ZooKeeper; each broker has its own.
-Owner     : the process that calls `start`.
+Owner     : the process that calls `start`; the end of a `with` in a fork of it stops nothing.
 Crash rule: ZooKeeper runs under a shell that reads a pipe of the program. When the program ends, for any reason, the
             shell kills it and removes its folder; the brokers stop by themselves.
 """
@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from odradek.broker.commands import zookeeper_server_start
 from odradek.inside import folders
+from odradek.inside.async_context import AsyncContext
 from odradek.inside.broker import Broker
 from odradek.inside.folders import Folder
 
@@ -47,9 +48,9 @@ def needs_java() -> None:
     zookeeper_server_start.class_path()
 
 
-class Cluster:
-    """A context manager; or `start` and `stop`. `brokers` are `Broker`s with the ids from 0, which can be stopped,
-    killed and made to fail one by one. `settings` are Kafka's, for all of them."""
+class Cluster(AsyncContext):
+    """A context manager, with `async` too; or `start` and `stop`. `brokers` are `Broker`s with the ids from 0, which can
+    be stopped, killed and made to fail one by one. `settings` are Kafka's, for all of them."""
 
     def __init__(
         self, brokers: int = 3, settings: Mapping[str, Any] | None = None, *, timeout: float = 120
@@ -57,13 +58,15 @@ class Cluster:
         self._settings = settings or {}
         self._timeout = timeout
         self._zookeeper: ZooKeeper | None = None
+        self._owner = 0
         self.brokers = [Broker({"broker.id": number}, timeout=timeout) for number in range(brokers)]
 
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        if self._owner == os.getpid():
+            self.stop()
 
     @property
     def bootstrap(self) -> str:
@@ -73,6 +76,7 @@ class Cluster:
     def start(self) -> Self:
         """Start ZooKeeper and all brokers, and wait until they serve. Raises OdradekError."""
         needs_java()
+        self._owner = os.getpid()
         self._zookeeper = ZooKeeper()
         try:
             for broker in self.brokers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from odradek.inside.cluster import ZooKeeper
+from odradek.inside.cluster import Cluster, ZooKeeper
+from odradek.inside.launched import BrokerError
 
 from ..harness.process import die_with_parent, wait_dead, wait_until
 
@@ -17,7 +20,8 @@ pytestmark = pytest.mark.live
 
 PROGRAM = """
 import sys, time
-from odradek.inside.cluster import ZooKeeper
+from odradek.inside.cluster import Cluster, ZooKeeper
+from odradek.inside.launched import BrokerError
 made = ZooKeeper()
 print(made.connect, flush=True)
 time.sleep(600)
@@ -72,3 +76,41 @@ def test_ended_zookeeper_leaves_nothing(folder: Path, monkeypatch: pytest.Monkey
     made.end()
     assert wait_dead([zookeeper]) == []
     assert left(folder) == []
+
+
+def test_async_with_starts_and_ends_it_and_lets_the_loop_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The brokers give up, as no ZooKeeper answers: the error comes out, and nothing stays."""
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0.001)
+
+    async def use() -> None:
+        counting = asyncio.create_task(count())
+        with pytest.raises(BrokerError, match="before it was ready"):
+            async with Cluster(1, {"zookeeper.connection.timeout.ms": 500}):
+                raise AssertionError("it serves without ZooKeeper")
+        counting.cancel()
+
+    asyncio.run(use())
+    assert turns > 10
+    assert not psutil.pid_exists(int((folder / "jvm" / "bin" / "pid").read_text()))
+    assert left(folder) == []
+
+
+def test_end_of_a_with_in_a_fork_stops_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    cluster = Cluster(0).start()
+    zookeeper = process_of(folder)
+    pid = os.fork()
+    if not pid:
+        cluster.__exit__(None, None, None)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert zookeeper.is_running() and len(left(folder)) == 1
+    cluster.__exit__(None, None, None)
+    assert wait_dead([zookeeper]) == []
