@@ -49,8 +49,8 @@ def needs_java() -> None:
 
 
 class Cluster(AsyncContext):
-    """A context manager, with `async` too; or `start` and `stop`. `brokers` are `Broker`s with the ids from 0, which can
-    be stopped, killed and made to fail one by one. `settings` are Kafka's, for all of them."""
+    """A context manager, with `async` too; or `start` and `stop`. `brokers` are `Broker`s with the ids from 0, which
+    can be stopped, killed and made to fail one by one. `settings` are Kafka's, for all of them."""
 
     def __init__(
         self, brokers: int = 3, settings: Mapping[str, Any] | None = None, *, timeout: float = 120

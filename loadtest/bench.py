@@ -28,6 +28,7 @@ from odradek.loadtest.harness.wire import WireError
 from odradek.loadtest.measurements import (
     compaction,
     guard_rows,
+    in_programs,
     neighbours,
     parquet,
     producers,
@@ -60,6 +61,7 @@ GROUPS = {
     "curves": list(CURVES),
     "pipeline": list(LOADS),
     "arrow": list(tables.LOADS),
+    "programs": list(in_programs.KEYS),
     "cluster": [*(row.key for row in cluster_rows.ROWS), *WORKS],
 }
 Kinds = Sequence[type[Broker]]
@@ -251,6 +253,7 @@ def measure(kinds: Kinds, keys: Sequence[str], bench: Bench, results: Results, w
         **dict.fromkeys(CURVES, measure_curve),
         **dict.fromkeys(LOADS, parquet.measure),
         **dict.fromkeys(tables.LOADS, tables.measure),
+        **dict.fromkeys(in_programs.KEYS, in_programs.measure),
     }
     for key in keys:
         work = works.get(key)
@@ -288,7 +291,7 @@ def chosen_kinds(words: str) -> Kinds:
     default="",
     help=(
         "Only these rows or groups, comma-separated; the groups are table, tls, guards, neighbours, look, start, "
-        "recovery, compaction, producers, curves, pipeline, arrow, cluster."
+        "recovery, compaction, producers, curves, pipeline, arrow, programs, cluster."
     ),
 )
 @click.option("--brokers", default="", help="Only these brokers out of odradek, kafka and rabbitmq, comma-separated.")

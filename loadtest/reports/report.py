@@ -11,6 +11,7 @@ from odradek.loadtest.reports.report_cluster import cluster_section
 from odradek.loadtest.reports.report_compaction import compaction_section
 from odradek.loadtest.reports.report_curves import curves_section
 from odradek.loadtest.reports.report_guards import guards_section, neighbours_section
+from odradek.loadtest.reports.report_in_programs import in_programs_section
 from odradek.loadtest.reports.report_parquet import parquet_section
 from odradek.loadtest.reports.report_producers import producers_section
 from odradek.loadtest.reports.report_record_looks import record_looks_section
@@ -66,6 +67,7 @@ def markdown(results: Results) -> str:
         cluster_section(results),
         parquet_section(results),
         tables_section(results),
+        in_programs_section(results),
         "## When and on what",
         provenance(results),
     ]

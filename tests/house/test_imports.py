@@ -18,7 +18,8 @@ ALLOWED = {
     "ipc": {"ipc", "protocol"},
     "protocol": {"protocol"},
     "systemd": {"systemd"},
-    "loadtest": {"loadtest", "arrowtables", "pipeline"},  # a client on the wire; it measures readers, and Spark jobs
+    # a client on the wire; it measures readers, Spark jobs, and what programs use
+    "loadtest": {"loadtest", "arrowtables", "inside", "loghandler", "pipeline"},
     "inside": {"inside", "broker", "ipc", "protocol"},  # it starts brokers in processes of their own
     "demo": {"demo", "loadtest", "pipeline"},  # it runs commands, and starts the swarm's broker
     "arrowtables": {"arrowtables", "pipeline", "protocol"},  # the pipeline's reader and writer without Spark
