@@ -29,7 +29,7 @@ from odradek.loadtest.measurements.curves import Bench
 START, LOG = "inside", "log-handler"
 KEYS = (START, LOG)
 ODRADEK, KAFKA_HANDLER, FILE_HANDLER = "Odradek", "odradek.logging.KafkaHandler", "logging.FileHandler"
-RECORDS = 300_000
+RECORDS = 100_000
 TOPIC = "program-log"
 SECONDS = 600
 _WAITING, _LOOK = 5000, 500  # records: half the handler's queue; and between two looks at it
