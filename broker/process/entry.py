@@ -60,6 +60,7 @@ def load_apis() -> None:
 
     if not _on_demand:
         table.load_all()
+        importlib.import_module("cramjam")  # for compressed records
 
 
 def load_shared() -> None:

@@ -8,11 +8,12 @@ that this is one string now (setproctitle(3), fs/proc/base.c). Text that does no
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
+import os
 
 _ARG_START, _ARG_END = 48 - 3, 49 - 3  # proc(5): fields of `stat`, counted from after the name
 _PR_SET_NAME = 15
-_COMMAND_LINE = Path("/proc/self/cmdline")
+_COMMAND_LINE = "/proc/self/cmdline"
+_MOST = 1 << 16
 _prctl = ctypes.CDLL(None).prctl  # loaded once, and not in each fork
 
 
@@ -20,7 +21,7 @@ def set_title(title: str, rest: str = "") -> bool:
     """Show `title`, and `rest` after it if there is room; `top` shows the last word of `title`.
 
     False when the kernel shows something else, such as the command line of the parent."""
-    fields = Path("/proc/self/stat").read_bytes().rpartition(b") ")[2].split()
+    fields = _content("/proc/self/stat").rpartition(b") ")[2].split()
     start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
     room = end - start - 2
     shown = next((text for text in (f"{title} {rest}".strip().encode(), title.encode()) if len(text) <= room), b"")
@@ -28,4 +29,13 @@ def set_title(title: str, rest: str = "") -> bool:
         return False
     ctypes.memmove(start, shown.ljust(room + 1, b"\0") + b"\n", room + 2)
     _prctl(_PR_SET_NAME, title.split()[-1].encode()[:15], 0, 0, 0)
-    return _COMMAND_LINE.read_bytes().rstrip(b"\0") == shown
+    return _content(_COMMAND_LINE).rstrip(b"\0") == shown
+
+
+def _content(path: str) -> bytes:
+    """Of a file of the kernel, which a read returns whole. Each object that a fork touches is a page that it copies."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, _MOST)
+    finally:
+        os.close(fd)

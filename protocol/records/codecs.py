@@ -3,12 +3,12 @@
 Codec numbers are the low three bits of the attributes of a batch or message. Producers choose the compressed
 bytes, so every decoder stops at `limit` bytes of output instead of trusting a header: 4 kB of zstd can claim
 gigabytes. Framings: gzip RFC 1952, `snappy_frames`, `lz4_frames`, zstd RFC 8878 (KIP-110).
+
+cramjam, 1.5 MB in a process, is loaded with the first data that need it.
 """
 
 import zlib
 from collections.abc import Callable
-
-import cramjam
 
 from odradek.protocol.errors import MESSAGE_TOO_LARGE, UNKNOWN_SERVER_ERROR, UNSUPPORTED_COMPRESSION_TYPE
 from odradek.protocol.records import lz4_frames, snappy_frames
@@ -88,10 +88,14 @@ def _gzip(data: bytes, level: int | None, magic: int) -> bytes:
 
 
 def _unzstd(data: bytes | memoryview, limit: int, magic: int) -> bytes:
+    import cramjam
+
     return into_buffer(cramjam.zstd.decompress_into, data, limit)
 
 
 def _zstd(data: bytes, level: int | None, magic: int) -> bytes:
+    import cramjam
+
     return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
 
 
@@ -101,6 +105,8 @@ def into_buffer(decompress_into: DecompressInto, data: bytes | memoryview, limit
     The streaming decoders of cramjam append to a buffer of their own without bound, hence the retry: at
     worst it unpacks the data twice. TooLong when even `limit` bytes are too few.
     """
+    import cramjam
+
     size = min(limit, max(65536, 8 * len(data)))
     while True:
         buffer = bytearray(size)
@@ -115,6 +121,8 @@ def into_buffer(decompress_into: DecompressInto, data: bytes | memoryview, limit
 
 
 def _unlz4(data: bytes | memoryview, limit: int, magic: int) -> bytes:
+    import cramjam
+
     frame = lz4_frames.mended(data, trust_checksum=magic > 0)
     return into_buffer(cramjam.lz4.decompress_into, frame, limit)
 
@@ -148,6 +156,13 @@ _ENCODERS: dict[int, Callable[[bytes, int | None, int], bytes]] = {
 }
 
 
+def _broken() -> tuple[type[Exception], ...]:
+    """What a decoder raises for data that it cannot unpack."""
+    import cramjam
+
+    return cramjam.DecompressionError, zlib.error, ValueError
+
+
 def decompress(codec: int, data: bytes | memoryview, limit: int = DEFAULT_LIMIT, magic: int = 2) -> bytes:
     """`data` unpacked, at most `limit` bytes. `magic` 0 accepts a wrong lz4 header checksum (KAFKA-3160).
 
@@ -162,7 +177,7 @@ def decompress(codec: int, data: bytes | memoryview, limit: int = DEFAULT_LIMIT,
         return decoder(data, limit, magic)
     except TooLong:
         raise _too_long(codec, limit) from None
-    except (cramjam.DecompressionError, zlib.error, ValueError) as error:
+    except _broken() as error:
         raise BrokenPayload(codec, error) from None
 
 
@@ -171,6 +186,8 @@ def decompress_into(codec: int, data: bytes | memoryview, room: memoryview) -> i
 
     Errors as `decompress`, with the size of `room` as the limit; the contents of `room` are undefined then.
     """
+    import cramjam
+
     try:
         if codec == ZSTD:
             return cramjam.zstd.decompress_into(data, room)

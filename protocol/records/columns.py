@@ -21,10 +21,11 @@ _signed = varint.ONE_BYTE
 _WORTH = 6  # records of one shape: fewer cost less one by one
 _ONE_BYTE, _TWO_BYTES = 64, 8192  # offset deltas below these take one byte, two bytes
 _DELTAS = bytes(range(0, 128, 2))
-_LOW = bytes(delta << 1 & 127 | 128 for delta in range(_TWO_BYTES))
-_HIGH = bytes(delta >> 6 for delta in range(_TWO_BYTES))
+_LOW = bytes(range(128, 256, 2)) * (_TWO_BYTES // 64)  # delta << 1 & 127 | 128
+_HIGH = b"".join(bytes([high]) * 64 for high in range(_TWO_BYTES // 64))  # delta >> 6
 _LONGER = bytes(range(128, 256))  # varint bytes with the continuation bit
-_NOT_ABOVE = [bytes(byte for byte in range(128) if _signed[byte] <= _signed[last]) for last in range(128)]
+_rising = bytes(sorted(range(128), key=_signed.__getitem__))
+_NOT_ABOVE = [_rising[: _rising.index(last) + 1] for last in range(128)]
 """By one-byte varint: the one-byte varints that are not larger."""
 _UPTO = [bytes(range(last + 1)) for last in range(256)]
 _NO_TIMESTAMP = -1 << 70

@@ -8,8 +8,6 @@ frames with dependent blocks, so ours are independent, of 64 KiB, without conten
 
 from functools import lru_cache
 
-import cramjam
-
 MAGIC = b"\x04\x22\x4d\x18"
 _INDEPENDENT, _CONTENT_SIZE = 0x20, 0x08
 _MASK = 0xFFFFFFFF
@@ -22,6 +20,8 @@ _FAST, _KAFKA_DEFAULT = 0, 9
 
 def compress(data: bytes, level: int | None = None, broken: bool = False) -> bytes:
     """`data` as one frame; `broken` writes the header checksum that Kafka 0.8 and 0.9 expect."""
+    import cramjam
+
     own = _FAST if level in (None, _KAFKA_DEFAULT) else level
     packer = cramjam.lz4.Compressor(level=own, content_checksum=False, block_linked=False)
     packer.compress(data)

@@ -8,8 +8,6 @@ Streams may be concatenated: a header where a length should be starts the next (
 import struct
 from collections.abc import Iterator
 
-import cramjam
-
 MAGIC = b"\x82SNAPPY\x00"
 HEADER = MAGIC + struct.pack(">ii", 1, 1)
 BLOCK = 32 * 1024
@@ -18,6 +16,8 @@ _LENGTH = struct.Struct(">i")
 
 def compress(data: bytes) -> bytes:
     """`data` in xerial framing, which every client since 0.8 reads."""
+    import cramjam
+
     out = [HEADER]
     view = memoryview(data)
     for start in range(0, len(data), BLOCK):
@@ -28,6 +28,8 @@ def compress(data: bytes) -> bytes:
 
 def decompress(data: bytes | memoryview, limit: int) -> bytes | None:
     """`data` unpacked from either format, None when the output exceeds `limit` bytes; ValueError if broken."""
+    import cramjam
+
     view = memoryview(data)
     if view[: len(MAGIC)] != MAGIC:
         blocks = [view]

@@ -174,7 +174,7 @@ def test_broker_of_a_program_loads_only_what_a_standalone_one_needs() -> None:
     import sys
 
     unused = {
-        "ssl", "kazoo", "numpy", "click", "difflib", "concurrent.futures", "logging.handlers",
+        "ssl", "kazoo", "numpy", "click", "cramjam", "difflib", "concurrent.futures", "logging.handlers",
         "odradek.broker.controller.member.member", "odradek.cluster.tree.zookeeper",
         "kafka.protocol.admin.topics", "kafka.protocol.consumer.group",
     }  # fmt: skip
