@@ -24,10 +24,13 @@ def run(load: Callable[[], BrokerConfig], parent: int = 0) -> int:
     from odradek.broker import logs
     from odradek.broker.process import control_bus, entry, process, secrets_in_memory  # noqa: F401
     from odradek.broker.supervisor import boot
+    from odradek.ipc import rundir
 
     if entry.on_demand():
         entry.load_shared()
         from odradek.broker.supervisor import supervisor  # noqa: F401
+    # What each process would find out again, in pages of its own: where temporary files are, and the usual log levels.
+    rundir.default_base()
     logs.set_default_levels()
     forkserver = ForkserverClient.open()  # before all else
 
