@@ -6,8 +6,9 @@ Writers   : both ends.
 Lock      : none; each end is used by one process.
 Descriptors: in the order of their messages. LOST takes the place of a descriptor that this process had no room for, so
             that no message gets the descriptor of another: a client's identity and its listener depend on that.
-Crash rule: a dead peer raises EOFError at the next receive, and send swallows the ConnectionError; the caller then has
-            to answer everything that was in flight on the channel.
+Crash rule: a dead peer raises EOFError at the receive after its last message, also when it died with messages unread
+            (then the kernel says ECONNRESET first), and send swallows the ConnectionError; the caller then has to
+            answer everything that was in flight on the channel.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Channel:
         self._socket = sock
         self._out: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._partial: list[bytes] = []
+        self._was_reset = False
         self._fds: deque[int] = deque()
 
     def fileno(self) -> int:
@@ -94,6 +96,9 @@ class Channel:
             except (BlockingIOError, InterruptedError):
                 return messages
             except ConnectionError:
+                if not self._was_reset:  # it ended without reading all; what it sent before is still to be read
+                    self._was_reset = True
+                    continue
                 packet = b""
             if not packet:
                 if messages:

@@ -4,11 +4,15 @@ Request layout: u64 token, i16 api key, i16 version, u8 flags (1: authenticated 
 client host, listener name and principal (u16 length + UTF-8 each; length 0xFFFF is null), then the request's body as
 the client sent it.
 Reply layout  : u64 token, u8 flags, then the response's body. Negative api keys are internal requests.
+An owner that ends in order sends ENDS as its last reply, with token 0, which no request has; the body has the tokens
+(u64 each) of requests that it began and did not finish. All others without an answer were not begun: their senders send
+them to the next owner. A sender that does not know ENDS ignores it, and takes all of them for lost.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from typing import NamedTuple
 
 _HEAD = struct.Struct(">QhhB")
@@ -20,6 +24,7 @@ OK = 0
 CLOSE = 1  # the request was malformed, the body says how: close the client's connection
 FAILED = 2  # an internal error of the owner, which has logged it: close the client's connection
 THROTTLED = 3  # as OK; i32 before the body: ms to throttle the client, in versions whose responses do not have them
+ENDS = 4  # token 0: the owner ends, see above
 
 
 class Forwarded(NamedTuple):
@@ -83,6 +88,16 @@ def _read_text(message: bytes, position: int) -> tuple[str | None, int]:
 def encode_reply(token: int, body: bytes, flags: int = OK) -> bytes:
     """The answer for the channel."""
     return _REPLY.pack(token, flags) + body
+
+
+def encode_end(begun: Collection[int]) -> bytes:
+    """The last message of an owner that ends in order; `begun`: tokens of requests that may have taken effect."""
+    return encode_reply(0, struct.pack(f">{len(begun)}Q", *begun), ENDS)
+
+
+def decode_end(body: bytes) -> tuple[int, ...]:
+    """The tokens of an ENDS reply."""
+    return struct.unpack(f">{len(body) // 8}Q", body)
 
 
 def decode_reply(message: bytes) -> tuple[int, int, bytes]:

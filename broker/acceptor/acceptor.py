@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 64
 IDLE_S = 0.5
+FINISH_S = 1.0
 NO_FILES_PAUSE_S = 0.5
 NO_FILES_LOG_S = 60.0
 _LINES_S = 60  # for each listener, a line about rejected connections
@@ -126,6 +127,23 @@ class Acceptor:
             if self._signals.drain():
                 break
         self._process.draining()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Pass on what workers have handed back, and let no accepted connection end with this process.
+
+        What is sent is the workers', also if this process ends before they read it (ipc.channel). Clients that connect
+        from now on wait in the backlog of the sockets, which are the supervisor's. A worker that hands a connection back
+        from now on loses it; only workers that drain do.
+        """
+        for fd in list(self._accepting):
+            self._set_accepting(fd, False)
+        for fd, events in self._epoll.poll(0):
+            self._event(fd, events)
+        until = time.monotonic() + FINISH_S
+        while any(link.channel.wants_write for link in self._links.values()) and time.monotonic() < until:
+            for fd, events in self._epoll.poll(FINISH_S / 100):
+                self._event(fd, events)
 
     def _event(self, fd: int, events: int) -> None:
         if fd in self._listening:

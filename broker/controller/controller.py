@@ -23,6 +23,7 @@ from odradek.broker.controller.mutation_quotas import MutationQuotas
 from odradek.broker.controller.snapshot_publisher import SnapshotPublisher
 from odradek.broker.controller.zookeeper_outage import ZooKeeperOutage
 from odradek.broker.process import entry
+from odradek.broker.process.open_requests import OpenRequests
 from odradek.broker.process.process import Process, Signals
 from odradek.broker.process.steps import TaskScheduler
 from odradek.broker.process.timeouts import Cancel, Timeouts
@@ -51,6 +52,7 @@ log = logging.getLogger(__name__)
 
 COLUMN_REQUESTS = COLUMN["requests"]
 COLUMN_ZOOKEEPER_LOST = COLUMN["zookeeper_lost_ms"]
+_ENDED = select.EPOLLHUP | select.EPOLLERR
 TICK_S = 0.001  # while waiting for a lock, an acknowledgement or a controller request
 IDLE_S = 1.0
 REFUSED_S = 0.1  # before a failed publication is retried
@@ -70,6 +72,8 @@ class Controller:
         self._bell = bell
         self._row = process.shared.processes.row(roles.CONTROLLER)
         self._links: dict[int, Channel] = {}
+        self._open = OpenRequests()
+        self._serves = True  # False: it takes no more requests
         self._after_publish: list[Callable[[], None]] = []
         self._timeouts = Timeouts()
         self._steps = TaskScheduler()
@@ -148,6 +152,21 @@ class Controller:
             self._turn()
             self.process.beat()
         self.process.draining()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Finish what was begun. Workers keep the rest for the next process of this role (open_requests)."""
+        self._admit()
+        self._serves = False
+        self._epoll.unregister(self._door.fileno())
+        self._open.finish()
+        self._turn()
+        while self._open.finishing:
+            for fd, events in self._epoll.poll(TICK_S):
+                self._event(fd, events)
+            self._turn()
+        self._admit()
+        self._open.end(self._links.values())
 
     def _poll_timeout(self) -> float:
         if self._steps.waiting:
@@ -239,7 +258,7 @@ class Controller:
 
     def _event(self, fd: int, events: int) -> None:
         if fd in self._links:
-            self._receive(fd)
+            self._receive(fd, events)
         elif fd == self._door.fileno():
             self._admit()
         elif fd == self._bell.fileno():
@@ -253,14 +272,19 @@ class Controller:
             self._links[link.fileno()] = link
             self._epoll.register(link.fileno(), select.EPOLLIN)
 
-    def _receive(self, fd: int) -> None:
+    def _receive(self, fd: int, events: int) -> None:
         link = self._links[fd]
+        if not self._serves and not events & _ENDED:
+            return
         try:
             messages = link.receive()
         except EOFError:
             self._epoll.unregister(fd)
             del self._links[fd]
+            self._open.gone(link)
             link.close()
+            return
+        if not self._serves:
             return
         for message in messages:
             self._serve(link, forward.decode(message))
@@ -269,15 +293,17 @@ class Controller:
         for fd, link in self._links.items():
             if link.wants_write:
                 link.flush()
-            events = select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0)
-            self._epoll.modify(fd, events)
+            reads = select.EPOLLIN if self._serves else 0
+            self._epoll.modify(fd, reads | (select.EPOLLOUT if link.wants_write else 0))
 
     def _serve(self, link: Channel, request: Forwarded) -> None:
         def answer(flags: int, body: bytes) -> None:
             if link in self._links.values():  # it may have closed in the meantime
+                self._open.answered(link, request.token)
                 link.send(forward.encode_reply(request.token, body, flags))
 
         self._row[COLUMN_REQUESTS] += 1
+        self._open.taken(link, request.token, request.api_key)
         if request.api_key < 0:
             self._serve_internal(request, answer)
             return

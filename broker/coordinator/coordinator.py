@@ -4,7 +4,9 @@ Role 2. Listens on `coordinator.sock` (ipc.channel, messages of ipc.forward). Re
 loop are handled first and written afterwards: many commits become one append for each partition of
 `__consumer_offsets`, and are answered only after it. Groups have no other state than that log: a crash loses nothing
 that was answered, and a successor reads the log again. The same holds for transactions
-(broker.coordinator.transaction_coordinator). When this process ends, workers answer the clients' pending requests.
+(broker.coordinator.transaction_coordinator). At SIGTERM it finishes what it has begun, and workers send the rest to its
+successor (broker.process.open_requests); a JoinGroup or SyncGroup that waits for other members is sent again, too. When
+this process dies, workers answer the clients' pending requests.
 Large requests, of up to 65,536 groups each, wait in line: small ones such as heartbeats wait for at most one step of a
 large one (broker.process.steps). An exception in one group or transactional id affects only that one
 (groups.ownership): a request must not end this process.
@@ -28,6 +30,7 @@ from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
 from odradek.broker.coordinator.verification_channel import VerificationChannels
 from odradek.broker.interbroker.link_security import link_security
 from odradek.broker.process import entry
+from odradek.broker.process.open_requests import OpenRequests
 from odradek.broker.process.process import Process, Signals, enter
 from odradek.broker.process.steps import TaskQueue
 from odradek.cluster import internal
@@ -52,9 +55,13 @@ from odradek.workers.dispatch.coordination import TxnMarkerEntry
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.25  # the longest sleep: no event depends on a doorbell alone
+FINISH_LOOK_S = 0.02
+LOADED_S = 3.0  # clients wait that long for a successor's first answer
 CONNECT_S = 0.05  # while the controller is not connected
 LOADING_S = 0.005  # while loading waits for other processes
+_ENDED = select.EPOLLHUP | select.EPOLLERR
 LARGE = 1024  # bytes; a request of this size or more waits in line
+JOIN_GROUP, SYNC_GROUP = 11, 14  # change no state that outlives this process, as far as they have no answer
 LONG_ANSWERS = (9, 15, 16, 65, 66)  # APIs whose small requests wait too: OffsetFetch, Describe and List of both kinds
 COLUMN_REQUESTS, COLUMN_CONNECTIONS = COLUMN["requests"], COLUMN["connections"]
 
@@ -92,14 +99,18 @@ class Coordinator:
         self._queue = TaskQueue()
         self._topics = (self._groups.topic, self._transactions.topic)
         self._channels: dict[int, Channel] = {}
+        self._open = OpenRequests((JOIN_GROUP, SYNC_GROUP))
+        self._serves = True  # False: it takes no more requests
         self._writing: set[int] = set()  # descriptors polled for writability
         self._loaded_some = False
         self._bell = Doorbell(process.run_dir, roles.COORDINATOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._epoll = select.epoll()
         self._door = channel.Listener(process.run_dir / "coordinator.sock")
-        for source in (self._signals, self._door, self._bell):
+        for source in (self._signals, self._bell):
             self._epoll.register(source.fileno(), select.EPOLLIN)
+        self._is_open = False  # whether workers are admitted
+        self._opens_at = time.monotonic() + (LOADED_S if self._row[COLUMN["starts"]] > 1 else 0.0)
 
     # -- for handlers
 
@@ -171,6 +182,7 @@ class Coordinator:
         self._follow()
         self.process.running()
         while not self._signals.drain():
+            self._open_door()
             events = self._epoll.poll(self._poll_timeout())
             self.now = _now()
             self._follow()
@@ -179,7 +191,44 @@ class Coordinator:
             self._turn()
             self.process.beat()
         self.process.draining()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Finish what was begun. Workers keep the rest for the next process of this role."""
+        self._admit()
+        self._serves = False
+        self._unregister_requests()
+        self._open.finish()
         self._turn()
+        while self._open.finishing:
+            events = self._epoll.poll(min(self._poll_timeout(), FINISH_LOOK_S))
+            self.now = _now()
+            self._follow()
+            for fd, what in events:
+                self._event(fd, what)
+            self._turn()
+        self._admit()
+        self._open.end(self._channels.values())
+
+    def _open_door(self) -> None:
+        """A successor first reads the logs, for LOADED_S at most: requests wait, without COORDINATOR_LOAD_IN_PROGRESS."""
+        if self._is_open:
+            return
+        if time.monotonic() >= self._opens_at or not any(topic.is_loading for topic in self._topics):
+            self._epoll.register(self._door.fileno(), select.EPOLLIN)
+            self._is_open = True
+
+    def _unregister_requests(self) -> None:
+        """Read nothing more from workers; only write."""
+        if self._is_open:
+            self._epoll.unregister(self._door.fileno())
+        for fd in self._channels:
+            self._epoll.modify(fd, self._interest(fd))
+
+    def _interest(self, fd: int) -> int:
+        """The events to wait for on a channel."""
+        reads = self._serves or fd not in self._channels
+        return (select.EPOLLIN if reads else 0) | (select.EPOLLOUT if fd in self._writing else 0)
 
     def _poll_timeout(self) -> float:
         if self._queue.waiting:
@@ -217,7 +266,7 @@ class Coordinator:
 
     def _event(self, fd: int, what: int) -> None:
         if fd in self._channels:
-            self._receive(fd)
+            self._receive(fd, what)
         elif fd in self._watched:
             self._ready(fd, what)
         elif fd == self._door.fileno():
@@ -238,18 +287,23 @@ class Coordinator:
     def _admit(self) -> None:
         while (link := self._door.accept()) is not None:
             self._channels[link.fileno()] = link
-            self._epoll.register(link.fileno(), select.EPOLLIN)
+            self._epoll.register(link.fileno(), self._interest(link.fileno()))
         self._row[COLUMN_CONNECTIONS] = len(self._channels)
 
-    def _receive(self, fd: int) -> None:
+    def _receive(self, fd: int, what: int) -> None:
         link = self._channels[fd]
+        if not self._serves and not what & _ENDED:
+            return
         try:
             messages = link.receive()
         except EOFError:
             self._unwatch(fd)
             del self._channels[fd]
+            self._open.gone(link)
             link.close()
             self._row[COLUMN_CONNECTIONS] = len(self._channels)
+            return
+        if not self._serves:
             return
         for message in messages:
             self._serve(link, forward.decode(message))
@@ -270,9 +324,11 @@ class Coordinator:
     def _serve(self, link: Channel, request: Forwarded) -> None:
         def answer(flags: int, body: bytes) -> None:
             if link in self._channels.values():  # the worker may have gone in the meantime
+                self._open.answered(link, request.token)
                 link.send(forward.encode_reply(request.token, body, flags))
 
         self._row[COLUMN_REQUESTS] += 1
+        self._open.taken(link, request.token, request.api_key)
         if request.api_key == internal.VERIFY:
             self._verify(request, answer)
             return
@@ -307,7 +363,7 @@ class Coordinator:
                 link.flush()
             if link.wants_write != (fd in self._writing):
                 self._writing ^= {fd}
-                self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0))
+                self._epoll.modify(fd, self._interest(fd))
 
     def close(self) -> None:
         """Close everything."""

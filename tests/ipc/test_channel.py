@@ -144,6 +144,28 @@ def _failing(number: int) -> Callable[..., None]:
     return fail
 
 
+def test_last_messages_of_a_process_that_ends_without_reading_are_not_lost(pair: tuple[Channel, Channel]) -> None:
+    """The kernel then reports ECONNRESET before them."""
+    ours, theirs = pair
+    ours.send(b"unread")
+    theirs.send(b"a", [0])
+    theirs.send(b"b")
+    theirs.close()
+    assert ours.receive() == [b"a", b"b"]
+    (fd,) = ours.take_fds()
+    os.close(fd)
+    with pytest.raises(EOFError):
+        ours.receive()
+
+
+def test_messages_are_not_lost_when_a_send_finds_the_other_process_gone(pair: tuple[Channel, Channel]) -> None:
+    ours, theirs = pair
+    theirs.send(b"a")
+    theirs.close()
+    ours.send(b"too late")
+    assert ours.receive() == [b"a"]
+
+
 def test_closed_channel_gives_eof_after_its_last_message(pair: tuple[Channel, Channel]) -> None:
     pair[0].send(b"last words")
     pair[0].close()
@@ -167,6 +189,12 @@ def test_forwarded_request_round_trip(
 @given(st.integers(0, (1 << 64) - 1), st.integers(0, 255), st.binary())
 def test_forwarded_reply_round_trip(token: int, flags: int, body: bytes) -> None:
     assert forward.decode_reply(forward.encode_reply(token, body, flags)) == (token, flags, body)
+
+
+@given(st.lists(st.integers(0, (1 << 64) - 1), max_size=20))
+def test_forwarded_end_round_trip(begun: list[int]) -> None:
+    token, flags, body = forward.decode_reply(forward.encode_end(begun))
+    assert (token, flags, list(forward.decode_end(body))) == (0, forward.ENDS, begun)
 
 
 def test_handoff_messages_round_trip() -> None:

@@ -1,7 +1,9 @@
 """A worker's channel to the coordinator or the controller, for requests that these processes answer.
 
-The process at the other end may be starting or restarting: requests wait until it listens, up to a bound. Callers of
-requests that were in flight when it died get LOST, since it is unknown whether they took effect.
+The process at the other end may be starting or restarting: requests wait until it listens, up to a bound. Where it ends
+in order (ENDS, ipc.forward; broker.process.open_requests), requests that it has not begun go to the next one, in their
+order, and their callers notice nothing but the time. Callers of requests that were in flight when it died get LOST,
+since it is unknown whether they took effect.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ class Upstream:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._tokens = itertools.count(1)
-        self._pending: dict[int, Answered] = {}
+        self._pending: dict[int, tuple[Answered, bytes]] = {}  # in the order of the requests
         self._queued: list[tuple[int, bytes]] = []
         self._since = time.monotonic()
+        self._begun: frozenset[int] | None = None  # requests that the process leaves unfinished; None: it has not ended
         self.channel: Channel | None = None
 
     def connect(self) -> bool:
@@ -59,7 +62,7 @@ class Upstream:
         if self.channel is None and len(self._queued) >= _QUEUE_LIMIT:
             answered(LOST, b"")
             return
-        self._pending[token] = answered
+        self._pending[token] = answered, message
         if self.channel is None:
             self._queued.append((token, message))
         else:
@@ -76,17 +79,27 @@ class Upstream:
             return
         for message in messages:
             token, flags, body = forward.decode_reply(message)
-            answered = self._pending.pop(token, None)
-            if answered is not None:
+            if flags == forward.ENDS:
+                self._begun = frozenset(forward.decode_end(body))
+            elif token in self._pending:
+                answered, _ = self._pending.pop(token)
                 _tell(answered, flags, body)
 
     def _lost(self) -> None:
+        """The process has ended. Keep what it has not begun for the next one, if it said what that is."""
         assert self.channel is not None
         self.channel.close()
         self.channel, self._since = None, time.monotonic()
-        pending, self._pending = self._pending, {}
-        log.warning("%s: its process ended, %d requests in flight", self._path.name, len(pending))
-        for answered in pending.values():
+        pending, self._pending, begun, self._begun = self._pending, {}, self._begun, None
+        if begun is not None:
+            self._pending = {token: one for token, one in pending.items() if token not in begun}
+            self._queued = [(token, message) for token, (_, message) in self._pending.items()]
+        lost = [one[0] for token, one in pending.items() if token not in self._pending]
+        log.log(
+            logging.WARNING if begun is None or lost else logging.INFO,
+            "%s: its process ended, %d requests lost, %d wait", self._path.name, len(lost), len(self._pending),
+        )  # fmt: skip
+        for answered in lost:
             _tell(answered, LOST, b"")
 
     def tick(self) -> None:
@@ -95,9 +108,9 @@ class Upstream:
             return
         queued, self._queued = self._queued, []
         for token, _ in queued:
-            answered = self._pending.pop(token, None)
-            if answered is not None:
-                _tell(answered, LOST, b"")
+            found = self._pending.pop(token, None)
+            if found is not None:
+                _tell(found[0], LOST, b"")
 
 
 def _tell(answered: Answered, flags: int, body: bytes) -> None:

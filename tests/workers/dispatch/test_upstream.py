@@ -86,6 +86,84 @@ def test_death_of_the_other_process_fails_all_requests(tmp_path: Path) -> None:
     assert link.connect()
 
 
+class Asked:
+    """Requests to a process in the place of the coordinator, and what became of them."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.listener, self.link = Listener(folder / "x.sock"), Upstream(folder / "x.sock")
+        self.told: list[tuple[int, int]] = []
+        self.link.connect()
+        for number in range(count):
+            self.link.send(
+                REQUEST._replace(body=b"%d" % number), lambda flags, _, n=number: self.told.append((n, flags))
+            )
+
+    def next_process(self) -> tuple[Channel, list[int]]:
+        """The end of the process that the link is connected to, and the tokens that it received."""
+        other = self.listener.accept()
+        assert other is not None
+        return other, [forward.decode(message).token for message in other.receive()]
+
+
+REQUEST = forward.Forwarded(0, 8, 2, None, "", "", b"")
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["read", "unread"])
+def test_requests_that_an_ending_process_has_not_begun_go_to_the_next_in_their_order(
+    tmp_path: Path, reads: bool
+) -> None:
+    """Number 1 is answered before the end, 2 was begun; the last comes between the end and its notice."""
+    asked = Asked(tmp_path, 5)
+    other = asked.listener.accept()
+    assert other is not None
+    if reads:
+        other.receive()
+    other.send(forward.encode_reply(2, b"here"))
+    other.send(forward.encode_end([3]))
+    other.close()
+    asked.link.send(REQUEST, lambda flags, _: asked.told.append((5, flags)))
+    asked.link.receive(lambda: None)
+    asked.link.receive(lambda: None)
+    assert asked.told == [(1, forward.OK), (2, LOST)]
+    assert asked.link.channel is None and asked.link.connect()
+    other, tokens = asked.next_process()
+    assert tokens == [1, 4, 5, 6]
+    for token in tokens:
+        other.send(forward.encode_reply(token, b""))
+    asked.link.receive(lambda: None)
+    assert asked.told[2:] == [(0, forward.OK), (3, forward.OK), (4, forward.OK), (5, forward.OK)]
+
+
+def test_death_after_an_orderly_end_of_the_former_process_loses_what_was_in_flight(tmp_path: Path) -> None:
+    """Nothing that the former process said is about the next one."""
+    asked = Asked(tmp_path, 2)
+    for ends in (True, False):
+        other, tokens = asked.next_process()
+        assert tokens == [1, 2]
+        if ends:
+            other.send(forward.encode_end([]))
+        other.close()
+        asked.link.receive(lambda: None)
+        if ends:
+            asked.link.receive(lambda: None)
+        asked.link.connect()
+    assert asked.told == [(0, LOST), (1, LOST)]
+
+
+def test_requests_that_wait_for_the_next_process_are_lost_when_none_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(tmp_path, 2)
+    other, _ = asked.next_process()
+    other.send(forward.encode_end([]))
+    other.close()
+    for _ in range(2):
+        asked.link.receive(lambda: None)
+    monkeypatch.setattr(upstream, "_TIMEOUT_S", 0.0)
+    asked.link.tick()
+    assert asked.told == [(0, LOST), (1, LOST)]
+
+
 def test_exception_in_one_callback_does_not_affect_other_answers(tmp_path: Path) -> None:
     listener, link, told = Listener(tmp_path / "x.sock"), Upstream(tmp_path / "x.sock"), []
     link.connect()
