@@ -2,8 +2,8 @@
 
 Layout    : in region `control`, ROW words for each role: the columns below, in order.
 Owner     : the supervisor creates the region; each process clears and fills its own row once it holds its role byte.
-Writers   : each row only its own process (the supervisor clears the pid and state of a dead process, and counts
-            those that it wanted to end).
+Writers   : each row only its own process (the supervisor clears the pid and state of a dead process, counts those
+            that it wanted to end, and notes those that get no successor).
 Lock      : none; single words. roles.lock says which processes are alive, never this table.
 Crash rule: a row outlives its process; the next process of that role continues its counters.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 
 from odradek.ipc.roles import ROLES, role_name
 
@@ -42,11 +43,13 @@ COLUMNS = (
     "zookeeper_lost_ms",  # when the controller process lost the connection to ZooKeeper, in ms since 1970; 0: it is up
     "unclean_elections",  # of leaders, by the controller process while its broker was the cluster's controller
     "retired",  # ends that were wanted (scale, upgrade); the supervisor counts them
+    "is_retired",  # 1: no process of this role is wanted any more (a worker after scale or upgrade)
 )
 COLUMN = {name: number for number, name in enumerate(COLUMNS)}
 
 DEAD, STARTING, RUNNING, DRAINING = range(4)
 STATES = ("dead", "starting", "running", "draining")
+RETIRED = "retired"  # in the place of dead, where no process is missing
 
 
 class ProcessTable:
@@ -80,7 +83,7 @@ class ProcessTable:
         row[COLUMN["starts"]] += 1
         row[COLUMN["started_ms"]] = time.time_ns() // 1_000_000
         row[COLUMN["meta_version"]] = row[COLUMN["connections"]] = row[COLUMN["delayed_operations"]] = 0
-        row[COLUMN["certificate_expires"]] = row[COLUMN["zookeeper_lost_ms"]] = 0
+        row[COLUMN["certificate_expires"]] = row[COLUMN["zookeeper_lost_ms"]] = row[COLUMN["is_retired"]] = 0
         row[COLUMN["state"]] = state
 
     def pids(self) -> dict[int, int]:
@@ -97,6 +100,13 @@ class ProcessTable:
                 values: dict[str, int | str] = {name: row[number] for number, name in enumerate(COLUMNS)}
                 rows.append({**values, "role": role, "name": role_name(role), "state": STATES[row[COLUMN["state"]]]})
         return rows
+
+
+def state_of(row: Mapping[str, int | str], alive: bool) -> str:
+    """The state to show of a row of `snapshot`; `alive` as roles.lock says."""
+    if alive:
+        return str(row["state"])
+    return RETIRED if row["is_retired"] else STATES[DEAD]
 
 
 TABLE_WORDS = ROLES * ROW

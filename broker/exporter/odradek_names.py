@@ -17,7 +17,7 @@ from odradek.broker.exporter.request_times import RequestTimes
 from odradek.broker.exporter.scrape import ProcessSample, Sample, count
 from odradek.broker.exporter.text import Family, Metrics
 from odradek.ipc import latencies, slots
-from odradek.ipc.processes import STATES
+from odradek.ipc.processes import RETIRED, STATES
 from odradek.storage.files.disks import DiskSpace
 
 _CERTIFICATE = "certificate_expires"
@@ -178,9 +178,9 @@ def _states(processes: list[ProcessSample]) -> Metric:
         "odradek_process_state", "1 for the state that the process is in.", labels=["process", "state"]
     )
     for process in processes:
-        current = process.counters["state"] if process.alive else STATES[0]
-        for state in STATES:
-            family.add_metric([process.name, state], int(state == current))
+        if process.state != RETIRED:
+            for state in STATES:
+                family.add_metric([process.name, state], int(state == process.state))
     return family
 
 

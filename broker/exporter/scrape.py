@@ -29,6 +29,7 @@ from odradek.broker.process.partitions import Partitions
 from odradek.broker.process.process import Process
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.ipc import roles, slots
+from odradek.ipc.processes import state_of
 from odradek.storage.files.disks import DiskSpace, disk_space
 
 Flags = NDArray[np.bool_]
@@ -48,6 +49,11 @@ class ProcessSample:
     files: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
+
+    @property
+    def state(self) -> str:
+        """Of ipc.processes.STATES, or RETIRED."""
+        return state_of(self.counters, self.alive)
 
     @property
     def is_worker(self) -> bool:

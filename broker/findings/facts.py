@@ -36,7 +36,7 @@ class AffectedPartition(NamedTuple):
 class ProcessFacts(NamedTuple):
     """One process; `files` and `files_limit` are its open descriptors and their limit, 0 where they are not known.
 
-    `restarts` are its starts after an end that the supervisor did not want.
+    `restarts` are its starts after an end that the supervisor did not want; `is_retired`: no process is missing.
     """
 
     name: str
@@ -46,6 +46,7 @@ class ProcessFacts(NamedTuple):
     up_s: float = 0.0
     files: int = 0
     files_limit: int = 0
+    is_retired: bool = False
 
 
 class DirFacts(NamedTuple):

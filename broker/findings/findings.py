@@ -73,12 +73,13 @@ def _serving(facts: Facts) -> Iterator[Finding]:
 
 def _dead_processes(facts: Facts) -> Iterator[Finding]:
     for one in facts.processes:
-        if not one.is_alive and not (facts.is_stopping or _is_retired(one, facts.processes)):
+        if not one.is_alive and not (facts.is_stopping or one.is_retired or _is_behind(one, facts.processes)):
             yield Finding("process_dead", ERROR, f"{one.name} does not run", f"it is started again; if not, {_LOG}")
 
 
-def _is_retired(process: ProcessFacts, processes: Sequence[ProcessFacts]) -> bool:
-    """Whether it is a worker behind the last that lives: `odradek scale` retires the highest numbers first."""
+def _is_behind(process: ProcessFacts, processes: Sequence[ProcessFacts]) -> bool:
+    """Whether it is a worker behind the last that lives: `odradek scale` retires the highest numbers first, and a
+    supervisor of an earlier version does not note it."""
     later = processes[processes.index(process) :]
     return process.is_worker and not any(one.is_alive for one in later)
 

@@ -80,7 +80,8 @@ def _process(row: Row, now: float) -> ProcessFacts:
     up_s = now - row["started_ms"] / 1000
     is_worker = row["role"] >= roles.FIRST_WORKER
     restarts = row["starts"] - 1 - row["retired"]
-    return ProcessFacts(row["name"], is_worker, row["alive"], restarts, up_s, files, limit)
+    is_retired = bool(row["is_retired"])
+    return ProcessFacts(row["name"], is_worker, row["alive"], restarts, up_s, files, limit, is_retired)
 
 
 def _files(pid: int) -> tuple[int, int]:

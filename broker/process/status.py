@@ -14,6 +14,7 @@ from odradek.broker.findings.findings import Finding
 from odradek.broker.process import process
 from odradek.broker.process.partitions import Partitions
 from odradek.ipc import roles, rundir, slots
+from odradek.ipc.processes import RETIRED, state_of
 from odradek.ipc.region import RegionError
 from odradek.ipc.shm import Shared
 from odradek.ipc.slots import SlotState
@@ -91,7 +92,7 @@ class Observer:
 
     def _process(self, row: dict[str, Any]) -> dict[str, Any]:
         alive = self._locks.alive(row["role"])
-        return {**row, "alive": alive, "state": row["state"] if alive else "dead", "rss": _rss(row["pid"], alive)}
+        return {**row, "alive": alive, "state": state_of(row, alive), "rss": _rss(row["pid"], alive)}
 
 
 def _rss(pid: int, alive: bool) -> int:
@@ -182,6 +183,8 @@ def _process_cells(sample: Sample) -> list[list[str]]:
     now_ms = time.time_ns() // 1_000_000
     rows = [["PROCESS", "PID", "STATE", "UP", "STARTS", "CONNECTIONS", "REQUESTS", "MESSAGES IN", "ERRORS", "RSS"]]
     for row in sample.processes:
+        if row["state"] == RETIRED:
+            continue
         up = _duration((now_ms - row["started_ms"]) / 1000) if row["alive"] else "-"
         counters = (row[name] for name in ("starts", "connections", "requests", "messages_in", "errors"))
         pid = str(row["pid"]) if row["alive"] else "-"

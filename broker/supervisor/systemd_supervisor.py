@@ -90,11 +90,15 @@ class SystemdSupervisor:
         return [role for role in _OTHERS if self._process.locks.alive(role)]
 
     def _record_deaths(self) -> None:
-        """Mark the row of a dead process, until the next process of that role takes it."""
+        """Mark the row of a dead process, until the next process of that role takes it.
+
+        No process counts as missing where a worker has drained: `systemctl stop odradek-worker@N`."""
         table = self._process.shared.processes
         for role in _OTHERS:
             pid = table.get(role, "pid")
             if pid and not self._process.locks.alive(role) and table.get(role, "pid") == pid:
+                has_drained = table.get(role, "state") == processes.DRAINING
+                table.set(role, "is_retired", int(has_drained and role >= roles.FIRST_WORKER))
                 table.set(role, "state", processes.DEAD)
                 table.set(role, "pid", 0)
                 log.info("%s (pid %d) ended", role_name(role), pid)

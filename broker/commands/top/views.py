@@ -11,6 +11,7 @@ from odradek.broker.exporter.growth import growth
 from odradek.broker.exporter.scrape import ProcessSample, Sample
 from odradek.broker.findings.findings import Finding
 from odradek.ipc import slots
+from odradek.ipc.processes import RETIRED
 
 LogSize = Callable[[str, int, int], int]
 _STATES = ("free", "recovering", "leader", "follower", "offline", "deleting")
@@ -38,18 +39,18 @@ def wrong(found: Sequence[Finding]) -> Table:
 def processes(former: Sample, now: Sample, seconds: float) -> Table:
     """One row a process."""
     before = {one.name: one for one in former.processes}
-    pairs = [(before.get(one.name, one), one) for one in now.processes]
+    rows = [one for one in now.processes if one.state != RETIRED]
+    pairs = [(before.get(one.name, one), one) for one in rows]
 
     def rate(title: str, counter: str) -> Column:
         values = [max(0, int(b.counters[counter]) - int(a.counters[counter])) / seconds for a, b in pairs]
         return numbers(title, 7, values, short)
 
-    rows = now.processes
     return Table(
         "processes",
         [one.name for one in rows],
         [
-            words("STATE", 8, [str(one.counters["state"]) if one.alive else "dead" for one in rows]),
+            words("STATE", 8, [one.state for one in rows]),
             numbers("CPU%", 5, [_cpu(a, b, seconds) for a, b in pairs], "{:.0f}".format),
             numbers("MEMORY", 7, [one.rss for one in rows], short),
             numbers("CONN", 6, [int(one.counters["connections"]) if one.alive else 0 for one in rows], short),

@@ -12,6 +12,7 @@ from odradek.broker.exporter.console.paging import Query
 from odradek.broker.exporter.group_lag import Lag
 from odradek.broker.exporter.scrape import ProcessSample
 from odradek.ipc import slots
+from odradek.ipc.processes import RETIRED
 
 Json = dict[str, Any]
 _STATES = ("free", "recovering", "leader", "follower", "offline", "deleting")
@@ -42,14 +43,15 @@ def _rates(moment: Moment) -> Json:
 
 def _processes(moment: Moment) -> list[Json]:
     before = {one.name: one for one in moment.former.processes}
-    return [_process(before.get(one.name, one), one, moment.seconds) for one in moment.sample.processes]
+    living = [one for one in moment.sample.processes if one.state != RETIRED]
+    return [_process(before.get(one.name, one), one, moment.seconds) for one in living]
 
 
 def _process(former: ProcessSample, now: ProcessSample, seconds: float) -> Json:
     grown = {name: int(now.counters[name]) - int(former.counters[name]) for name in _RATES}
     return {
         "name": now.name,
-        "state": str(now.counters["state"]) if now.alive else "dead",
+        "state": now.state,
         "starts": int(now.counters["starts"]),
         "cpu": max(0.0, now.cpu_s - former.cpu_s) / seconds,
         "memory": now.rss,

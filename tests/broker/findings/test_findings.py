@@ -69,6 +69,11 @@ def test_retired_workers_are_not_dead() -> None:
     assert find(Facts(processes=[worker(0), worker(1, is_alive=False), worker(2, is_alive=False)])) == []
 
 
+def test_retired_worker_before_a_living_one_is_not_dead() -> None:
+    """The first worker while an upgrade replaces the second."""
+    assert find(Facts(processes=[worker(0, is_alive=False, is_retired=True), worker(1)])) == []
+
+
 def test_a_restarted_process() -> None:
     found = only(processes=[worker(0, restarts=3, up_s=599.6)])
     assert (found.name, found.severity) == ("process_restarted", WARNING)
