@@ -1,4 +1,4 @@
-"""`odradek upgrade`: replaces the workers of a running broker by ones of the installed code."""
+"""`odradek upgrade`: replaces the processes of a running broker by ones of the installed code."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ _LOOK_S = 0.1
 @configured
 @click.option("--timeout", default=600.0, show_default=True, metavar="SECONDS", help="How long to wait for the end.")
 def command(properties: Path | None, override: tuple[str, ...], timeout: float) -> None:
-    """Replace the workers of a running broker by ones of the code that is installed now; returns when all are replaced.
+    """Replace the processes of a running broker by ones of the code that is installed now; returns when all are.
 
     Workers are replaced one by one. Each hands its connections to its successor between two requests, so that clients
     do not notice; connections with TLS are closed between two requests. A new worker that does not start, or does not
-    answer a first request, ends, and the old one serves on. The other processes of the broker are not replaced.
+    answer a first request, ends, and the old one serves on. Then the other processes are replaced, one by one, while
+    requests wait for them; if a new one fails, the former code is started again. The supervisor is not replaced. Code
+    that cannot be imported, or that has another layout of shared memory, replaces nothing.
 
     \b
     Example:
@@ -39,7 +41,7 @@ def command(properties: Path | None, override: tuple[str, ...], timeout: float) 
     state = _await_end(config, timeout)
     if state["error"]:
         raise OdradekError(f"the upgrade has ended: {state['error']}; what was not replaced goes on as before")
-    click.echo("all workers run the installed code")
+    click.echo("all processes but the supervisor run the installed code")
 
 
 def _await_end(config: BrokerConfig, timeout: float) -> dict[str, Any]:

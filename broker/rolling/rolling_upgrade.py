@@ -1,10 +1,20 @@
-"""The supervisor's part of `odradek upgrade`: starts workers of the installed code, tries them, has them take over.
+"""The supervisor's part of `odradek upgrade`: starts processes of the installed code, tries them, has them take over.
 
-New workers come from another fork server, which is started by exec and so imports what is installed now; that it can
-import it is the first test. It takes the place of the former one when all workers are replaced, and ends if the upgrade
-fails: processes that are started again have the code of most others. A new worker must answer ApiVersions on a
-connection of its own before it gets any other. The supervisor itself, the acceptor, the coordinator, the controller,
-the replicator and the janitor stay as they are.
+New processes come from another fork server, which is started by exec and so imports what is installed now. The first
+tests are that it can import it, and that it has the same layout of shared memory and of messages (ipc.versions). Then
+broker.rolling.roll replaces the workers, and broker.rolling.helper_roll the other processes; the supervisor itself
+stays. A new worker must answer ApiVersions on a connection of its own before it gets any other. Another process must
+serve, and live for SETTLE_S. The new fork server takes the place of the former one when all are replaced, and ends if
+the upgrade fails: until then the former one is the way back.
+
+Interleavings. `turn`, `died` and the commands of the control bus run one after the other in the supervisor's loop.
+- Two upgrades, or `odradek scale` during one: refused. Workers that an earlier `scale` retires still have their
+  numbers: the upgrade waits for their end before it chooses a spare number.
+- A stop during one: `close` ends the new fork server; all processes are children of the supervisor, which ends them.
+- A process that dies before its turn: the usual fork server starts it again with the former code, then its turn comes.
+  One that dies after its turn, while the upgrade goes on, gets the installed code.
+- The new fork server dies: `spawn` starts the next process by exec, with the installed code all the same. If the
+  former one dies, the way back has the installed code too, as exec knows no other.
 
 Owner     : the supervisor; `turn` belongs to its loop and never waits.
 Crash rule: the broker ends with its supervisor. A dead worker is broker.rolling.roll's subject.
@@ -21,6 +31,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from odradek.broker.errors import OdradekError
+from odradek.broker.rolling.helper_roll import (
+    Back,
+    End,
+    HelperEffect,
+    HelperFailed,
+    HelperPhase,
+    HelperRoll,
+    HelpersReplaced,
+    KillHelper,
+)  # fmt: skip
 from odradek.broker.rolling.roll import (
     Connect,
     Effect,
@@ -35,7 +55,7 @@ from odradek.broker.rolling.roll import (
     Unwant,
     Want,
 )  # fmt: skip
-from odradek.ipc import channel
+from odradek.ipc import channel, versions
 from odradek.ipc.channel import Channel
 from odradek.ipc.roles import role_name
 from odradek.workers.takeover import takeover_messages
@@ -45,6 +65,8 @@ log = logging.getLogger(__name__)
 IMPORT_S = 120.0  # a busy machine
 START_S = 60.0
 PROBE_S = 20.0
+END_S = 15.0  # for a process beside the workers, with its own limits (supervisor.stop_limits) in it
+SETTLE_S = 1.0
 _CORRELATION = 1
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, _CORRELATION, -1)  # size, key, version, correlation id, no client id
 _ANSWER = struct.Struct(">iih")  # size, correlation id, error
@@ -52,6 +74,8 @@ _ANSWER = struct.Struct(">iih")  # size, correlation id, error
 
 class Spawner(Protocol):
     """Starts processes of the installed code (supervisor.forkserver_client)."""
+
+    versions: dict[str, object]
 
     def __call__(self, role: int, run_dir: Path, sockets: Sequence[tuple[str, int]] = ()) -> int: ...
     def is_ready(self) -> bool: ...
@@ -78,6 +102,15 @@ class Workers(Protocol):
     def kill(self, role: int) -> None: ...
     def runs(self, role: int) -> bool: ...
 
+    def retiring(self) -> bool:
+        """Whether workers that should not live have not ended yet."""
+
+    def helpers(self) -> set[int]:
+        """The roles of the other processes that should live, without the supervisor."""
+
+    def end(self, role: int) -> bool:
+        """SIGTERM, after which it is started again; False: no process of this role lives."""
+
 
 class RollingUpgrade:
     """At most one at a time. `begin` starts it, `turn` carries it on, `state` says how far it is."""
@@ -100,6 +133,7 @@ class RollingUpgrade:
         self._adopt = adopt
         self._drain_s = drain_s
         self._roll: Roll | None = None
+        self._helpers = HelperRoll(())
         self._spawner: Spawner | None = None
         self._fresh: set[int] = set()  # roles whose processes come from `_spawner`
         self._probe: socket.socket | None = None
@@ -111,7 +145,11 @@ class RollingUpgrade:
     @property
     def active(self) -> bool:
         """Whether an upgrade is under way."""
-        return self._roll is not None and not self._roll.over
+        return self._roll is not None and (not self._roll.over or self._helpers.active)
+
+    def ends(self, role: int) -> bool:
+        """Whether the end of a process beside the workers is wanted now."""
+        return self.active and self._helpers.phase is HelperPhase.ENDING and self._helpers.role == role
 
     def state(self) -> dict[str, object]:
         """What `odradek upgrade` shows."""
@@ -119,9 +157,14 @@ class RollingUpgrade:
         return {
             "active": self.active,
             "error": self._error,
-            "replaced": 0 if roll is None else roll.replaced,
-            "phase": "" if roll is None else roll.phase.value,
+            "replaced": 0 if roll is None else roll.replaced + self._helpers.replaced,
+            "phase": "" if roll is None else self._now(roll).value,
+            "process": role_name(self._helpers.role) if self._helpers.active else "",
         }
+
+    def _now(self, roll: Roll) -> Phase | HelperPhase:
+        """The phase of what is being replaced."""
+        return self._helpers.phase if self._helpers.active else roll.phase
 
     def begin(self) -> None:
         """Begin. Raises OdradekError."""
@@ -133,7 +176,8 @@ class RollingUpgrade:
             raise OdradekError(str(error)) from None
         self._spawner = self._renew()
         self._roll, self._error, self._phase = roll, "", Phase.DONE
-        log.info("upgrade: replacing %d workers by the installed code", len(self._workers.workers()))
+        self._helpers = HelperRoll(self._workers.helpers())
+        log.info("upgrade: replacing %d workers and then the others by the installed code", len(roll.workers))
 
     def spawner_of(self, role: int) -> Spawner | None:
         """The spawner of a process that must have the installed code; None: the usual one."""
@@ -144,6 +188,7 @@ class RollingUpgrade:
         if self._roll is not None and self.active:
             self._listen(self._roll)  # its last words
             self._apply(self._roll.died(role))
+            self._apply_helpers(self._helpers.died(role))
 
     def check(self) -> None:
         """After SIGCHLD."""
@@ -156,6 +201,7 @@ class RollingUpgrade:
         if self._spawner is not None:
             self._spawner.close()
         self._roll = self._spawner = None
+        self._helpers = HelperRoll(())
         self._fresh.clear()
 
     # -- a turn
@@ -163,16 +209,32 @@ class RollingUpgrade:
     def turn(self) -> None:
         """Look whether what it waits for has come."""
         roll = self._roll
-        if roll is None or roll.over:
+        if roll is None or not self.active:
             return
-        self._follow_phase(roll)
+        self._follow_phase(self._now(roll))
+        if roll.over:
+            self._turn_helpers()
+            return
         try:
             self._look(roll)
         except OSError as error:  # of sockets: the worker is about to be seen dead
             self._apply(roll.failed(f"{role_name(roll.new)}: {error.strerror or error}"))
-        if self.active and time.monotonic() >= self._until:
-            self._until = time.monotonic() + self._limit(roll.phase)
+        if not roll.over and self._is_late(roll.phase):
             self._apply(roll.late())
+
+    def _turn_helpers(self) -> None:
+        helpers = self._helpers
+        if helpers.phase is HelperPhase.STARTING and self._workers.runs(helpers.role):
+            self._apply_helpers(helpers.runs())
+        elif self._is_late(helpers.phase):
+            self._apply_helpers(helpers.settled() if helpers.phase is HelperPhase.SETTLING else helpers.late())
+
+    def _is_late(self, phase: Phase | HelperPhase) -> bool:
+        """Whether the time of the phase is over; then it begins again."""
+        if phase is not self._phase or time.monotonic() < self._until:
+            return False
+        self._until = time.monotonic() + self._limit(phase)
+        return True
 
     def _look(self, roll: Roll) -> None:
         if roll.phase is Phase.IMPORTING:
@@ -187,19 +249,30 @@ class RollingUpgrade:
     def _look_at_spawner(self, roll: Roll) -> None:
         assert self._spawner is not None
         if self._spawner.is_ready():
-            self._apply(roll.imported())
+            self._imported(roll, self._spawner.versions)
         elif not self._spawner.exists:
             self._apply(roll.failed("the installed code cannot be imported; the log says why"))
 
-    def _follow_phase(self, roll: Roll) -> None:
-        """Each phase has its time."""
-        if roll.phase is not self._phase:
-            self._phase = roll.phase
-            self._until = time.monotonic() + self._limit(roll.phase)
+    def _imported(self, roll: Roll, installed: dict[str, object]) -> None:
+        """Nothing is replaced yet."""
+        differs = versions.difference(installed)
+        if differs:
+            self._apply(roll.failed(differs))
+        elif not self._workers.retiring():
+            self._apply(roll.imported())
 
-    def _limit(self, phase: Phase) -> float:
+    def _follow_phase(self, phase: Phase | HelperPhase) -> None:
+        """Each phase has its time; so has each process in the same phase (`_forget_phase`)."""
+        if phase is not self._phase:
+            self._phase = phase
+            self._until = time.monotonic() + self._limit(phase)
+
+    def _limit(self, phase: Phase | HelperPhase) -> float:
         """Seconds. A worker has a margin over its own bound, before it is taken for stuck."""
-        own = {Phase.IMPORTING: IMPORT_S, Phase.STARTING: START_S, Phase.PROBING: PROBE_S}
+        own: dict[Phase | HelperPhase, float] = {
+            Phase.IMPORTING: IMPORT_S, Phase.STARTING: START_S, Phase.PROBING: PROBE_S,
+            HelperPhase.ENDING: END_S, HelperPhase.STARTING: START_S, HelperPhase.SETTLING: SETTLE_S,
+        }  # fmt: skip
         return own.get(phase, self._drain_s + START_S / 2)
 
     # -- effects
@@ -212,11 +285,29 @@ class RollingUpgrade:
             Want: lambda effect: self._workers.want(effect.role),
             Unwant: lambda effect: self._workers.unwant(effect.role, effect.end),
             Kill: lambda effect: self._workers.kill(effect.role),
-            Finished: lambda _: self._finish(),
+            Finished: lambda _: self._apply_helpers(self._helpers.begin()),
             Failed: lambda effect: self._fail(effect.why),
         }
         for effect in effects:
             actions[type(effect)](effect)
+
+    def _apply_helpers(self, effects: Sequence[HelperEffect]) -> None:
+        actions: dict[type, Callable[[Any], None]] = {
+            End: lambda effect: self._end(effect.role),
+            Back: lambda effect: self._fresh.discard(effect.role),
+            KillHelper: lambda effect: self._workers.kill(effect.role),
+            HelpersReplaced: lambda _: self._finish(),
+            HelperFailed: lambda effect: self._fail(effect.why),
+        }
+        for effect in effects:
+            actions[type(effect)](effect)
+
+    def _end(self, role: int) -> None:
+        """From now on the process of this role is started from the installed code."""
+        self._forget_phase()
+        self._fresh.add(role)
+        if not self._workers.end(role):
+            self._apply_helpers(self._helpers.ended())
 
     def _start(self, role: int) -> None:
         self._forget_phase()
@@ -276,6 +367,7 @@ class RollingUpgrade:
         if self._door is not None:
             self._door.close()
         self._probe = self._door = None
+        self._phase = Phase.DONE  # the time of the next phase begins, even if it is the same one
 
     def _finish(self) -> None:
         assert self._roll is not None
@@ -283,7 +375,8 @@ class RollingUpgrade:
         self._adopt(self._spawner)
         self._spawner = None
         self._fresh.clear()
-        log.info("upgrade: all %d workers run the installed code", len(self._roll.workers))
+        count = len(self._roll.workers) + self._helpers.replaced
+        log.info("upgrade: all %d processes but the supervisor run the installed code", count)
 
     def _fail(self, why: str) -> None:
         self._error = why

@@ -23,7 +23,7 @@ from odradek.broker import logs
 from odradek.broker.errors import FAILED, OK
 from odradek.broker.process import entry, sd_notify
 from odradek.broker.supervisor import machine_limits, proctitle, spawn
-from odradek.ipc import roles
+from odradek.ipc import roles, versions
 
 TITLE = "odradek fork-server"
 # The worker first: the table of APIs is the largest part, and the controller process, which loads it once it serves,
@@ -56,18 +56,31 @@ def run(sock: socket.socket, supervisor: int, ahead: Callable[[], None] = lambda
 
 
 def replace() -> NoReturn:
-    """After an exec: import everything, send READY, and serve."""
+    """After an exec: import everything, send READY and the versions of this code (ipc.versions), and serve.
+
+    Code that cannot be imported ends it: `odradek upgrade` then replaces nothing.
+    """
     supervisor = int(os.environ.pop(spawn.PARENT_VARIABLE))
     for name in sd_notify.listen_environment(["supervisor"]):
         os.environ.pop(name, None)
     sock = socket.socket(fileno=sd_notify.FIRST_FD)
 
     def ahead() -> None:
-        for role in AHEAD:
-            _import(role)
-        sock.send(READY)
+        for role in (*AHEAD, *_optional(Path(sys.argv[-1]))):
+            entry.load(role)
+        sock.send(READY + json.dumps(versions.here()).encode())
 
     run(sock, supervisor, ahead)
+
+
+def _optional(run_dir: Path) -> list[int]:
+    """The roles that only some brokers have. They are imported ahead, too: `odradek upgrade` forks them while clients
+    and the supervisor wait."""
+    from odradek.broker import config as configuration  # not before the fork of a start, which need not wait for it
+
+    config = configuration.saved(run_dir)
+    exporter = [roles.EXPORTER] if any(config.get(setting) for setting in configuration.EXPORTED) else []
+    return [*exporter, *([roles.REPLICATOR] if config["zookeeper.connect"] else [])]
 
 
 def _settle(supervisor: int) -> None:

@@ -6,7 +6,8 @@ from it. They still become children of the supervisor (PR_SET_CHILD_SUBREAPER), 
 pid; the kernel kills them when it dies.
 
 Layout    : a SOCK_SEQPACKET pair. Request: JSON {"role", "run_dir", "names"}, with the sockets of `names` attached;
-            answer: {"pid": …} or {"error": …}. A replacement first sends READY, once it has imported all.
+            answer: {"pid": …} or {"error": …}. A replacement first sends READY and the versions of its code
+            (ipc.versions), once it has imported all. A supervisor without versions reads READY alone of it.
 Owner     : the supervisor.
 Crash rule: without a fork server (killed, or stopped) the supervisor spawns processes with exec, as by hand, until a
             replacement, which is spawned too, is ready.
@@ -27,6 +28,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from odradek.broker.supervisor import forkserver, spawn
+from odradek.ipc import versions
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ TIMEOUT_S = 30.0  # it may be importing, on a busy machine
 LOOK_S = 0.2
 GONE_S = 2.0  # for the kernel to end it
 _STEP_S = 0.005
+_GREETING = 4096  # bytes, more than any
 REPLACE_S = 5.0  # between two replacements: it may be killed again, and importing all is work
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -49,6 +52,7 @@ class ForkserverClient:
         self._pid = pid
         self._socket: socket.socket | None = sock
         self._ready = True  # takes requests, also while it imports: then it imports what they need first
+        self.versions: dict[str, object] = dict(versions.here())  # of its code (ipc.versions)
         self._not_before = 0.0
 
     @classmethod
@@ -68,13 +72,14 @@ class ForkserverClient:
     def renewed(self, run_dir: Path) -> ForkserverClient:
         """Another one, of the code that is installed now; this one stays as it is."""
         other = ForkserverClient(0, None)
+        other.versions = {}
         other._replace(run_dir)
         return other
 
     def adopt(self, other: ForkserverClient) -> None:
         """End this fork server, and use that of `other` from now on."""
         self.close()
-        self._pid, self._socket, self._ready = other._pid, other._socket, other._ready
+        self._pid, self._socket, self._ready, self.versions = other._pid, other._socket, other._ready, other.versions
         other._pid, other._socket = 0, None
 
     @property
@@ -123,7 +128,7 @@ class ForkserverClient:
     def _is_ready(self, sock: socket.socket) -> bool:
         """Whether it takes requests without making the supervisor wait."""
         try:
-            self._ready = self._ready or sock.recv(len(forkserver.READY), socket.MSG_DONTWAIT) == forkserver.READY
+            self._ready = self._ready or self._greeted(sock.recv(_GREETING, socket.MSG_DONTWAIT))
         except BlockingIOError:
             return False
         except OSError:
@@ -131,6 +136,13 @@ class ForkserverClient:
         if not self._ready:
             self.close()
         return self._ready
+
+    def _greeted(self, greeting: bytes) -> bool:
+        """Whether a replacement says that it is ready. Code of an earlier version sends no versions."""
+        if not greeting.startswith(forkserver.READY):
+            return False
+        self.versions = json.loads(greeting[len(forkserver.READY) :] or b"{}")
+        return True
 
     def _request(self, sock: socket.socket, role: int, run_dir: Path, sockets: Sequence[tuple[str, int]]) -> int:
         request = {"role": role, "run_dir": str(run_dir), "names": [name for name, _ in sockets]}

@@ -159,9 +159,11 @@ class Supervisor:
 
     def _on_death(self, death: Death) -> None:
         name = role_name(death.role)
-        expected = self._stopping or death.role not in self._children.desired or self._outdated(death.role)
+        unwanted = death.role not in self._children.desired
+        expected = self._stopping or unwanted or self._outdated(death.role) or self._upgrade.ends(death.role)
         if expected:
             self._boot.shared.processes.add(death.role, "retired")
+        self._boot.shared.processes.set(death.role, "is_retired", int(unwanted and not self._stopping))
         level = logging.INFO if expected and death.code == OK else logging.WARNING
         log.log(level, "%s (pid %d) ended: %s", name, death.pid, death.reason)
         self._events.publish("died", process=name, pid=death.pid, reason=death.reason, expected=expected)
@@ -194,6 +196,7 @@ class Supervisor:
 
     def _spawn(self, role: int) -> int:
         handed: list[tuple[str, int]] = []
+        self._boot.shared.processes.set(role, "is_retired", 0)
         if role == roles.ACCEPTOR:
             self._handed = self._boot.listening
             handed = [(name, sock.fileno()) for name, sock in self._boot.listening.items()]
@@ -384,14 +387,27 @@ class Supervisor:
             self._retiring[role] = time.monotonic() + stop_limits.stage_of(role, self._boot.config).limit_s
 
     def kill(self, role: int) -> None:
-        """End a worker that is stuck."""
-        log.warning("killed %s: it is stuck while it hands over", role_name(role))
+        """End a process that is stuck."""
+        log.warning("killed %s: it is stuck in an upgrade", role_name(role))
         self._children.kill([role])
 
     def runs(self, role: int) -> bool:
         """Whether the child of this role serves, and not a former process."""
         pid = self._children.pid(role)
         return pid > 0 and self._is_running(role) and self._boot.shared.processes.get(role, "pid") == pid
+
+    def retiring(self) -> bool:
+        """Whether a worker that should not live has not ended yet: it has its number until then."""
+        return not self._children.desired.issuperset(self._children.living())
+
+    def helpers(self) -> set[int]:
+        """The roles of the processes that should live beside the workers."""
+        return {role for role in self._children.desired if role < roles.FIRST_WORKER}
+
+    def end(self, role: int) -> bool:
+        """End a process that is started again; False: no child has this role."""
+        self._children.signal([role], signal.SIGTERM)
+        return role in self._children.living()
 
     def _require_ready(self) -> None:
         if not self._ready:

@@ -1,0 +1,34 @@
+"""The versions that all processes of a broker must agree on. `odradek upgrade` compares them before it replaces any.
+
+An upgrade runs processes of two versions of the code side by side. They share memory (`LAYOUT`, ipc.region), and they
+send each other messages (`MESSAGES`: ipc.forward, ipc.handoff, cluster.internal, the control bus). Raise the number
+when a process of the former version would misread what one of this version writes, or the other way round: the upgrade
+is then refused, and the broker must be restarted. A new column in reserved words, a field that readers ignore, or a
+message that they ignore need no new number. tests/ipc/test_versions.py fails when a layout changes and no number does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from odradek.ipc import region
+
+MESSAGES = 1
+_WHAT = {"layout": "layout of shared memory", "messages": "version of messages between processes"}
+
+
+def here() -> dict[str, int]:
+    """Those of this process."""
+    return {"layout": region.LAYOUT, "messages": MESSAGES}
+
+
+def difference(installed: Mapping[str, object]) -> str:
+    """Why processes with these versions cannot run beside this one, in a line; empty if they can.
+
+    A version that is missing is another one: code that does not know it may do anything.
+    """
+    for name, ours in here().items():
+        if installed.get(name) != ours:
+            theirs = installed.get(name, "an unknown one")
+            return f"the {_WHAT[name]} is {ours} here and {theirs} in the installed code: stop the broker and start it"
+    return ""
