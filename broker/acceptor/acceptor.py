@@ -133,8 +133,8 @@ class Acceptor:
         """Pass on what workers have handed back, and let no accepted connection end with this process.
 
         What is sent is the workers', also if this process ends before they read it (ipc.channel). Clients that connect
-        from now on wait in the backlog of the sockets, which are the supervisor's. A worker that hands a connection back
-        from now on loses it; only workers that drain do.
+        from now on wait in the backlog of the sockets, which are the supervisor's. A worker that hands a connection
+        back from now on loses it; only workers that drain do.
         """
         for fd in list(self._accepting):
             self._set_accepting(fd, False)

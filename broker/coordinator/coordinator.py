@@ -211,7 +211,7 @@ class Coordinator:
         self._open.end(self._channels.values())
 
     def _open_door(self) -> None:
-        """A successor first reads the logs, for LOADED_S at most: requests wait, without COORDINATOR_LOAD_IN_PROGRESS."""
+        """A successor first reads the logs, for LOADED_S at most: requests wait meanwhile."""
         if self._is_open:
             return
         if time.monotonic() >= self._opens_at or not any(topic.is_loading for topic in self._topics):

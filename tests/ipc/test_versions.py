@@ -10,8 +10,21 @@ import pytest
 
 from odradek.cluster import internal
 from odradek.ipc import (
-    forward, handoff, latencies, metadata, partition_counts, processes, producers, quotas, region, replicas, roles, shm,
-    slots, traffic, versions,
+    forward,
+    handoff,
+    latencies,
+    metadata,
+    partition_counts,
+    processes,
+    producers,
+    quotas,
+    region,
+    replicas,
+    roles,
+    shm,
+    slots,
+    traffic,
+    versions,
 )  # fmt: skip
 
 LAYOUTS = (
@@ -48,7 +61,7 @@ def digest(modules: tuple[ModuleType, ...]) -> int:
 
 @pytest.mark.parametrize(("name", "modules"), [("layout", LAYOUTS), ("messages", MESSAGES)])
 def test_constants_change_only_with_their_version(name: str, modules: tuple[ModuleType, ...]) -> None:
-    """Could a process of the former version misread this one's? Then raise the number. Record the digest in any case."""
+    """Could a process of the former version misread this one's? Then raise the number. Record the digest anyway."""
     number, recorded = RECORDED[name]
     assert versions.here()[name] == number
     assert digest(modules) == recorded, f"record {digest(modules)} here"

@@ -1,6 +1,6 @@
 """The worker that is replaced: gives its connections to its successor, each between two requests.
 
-From the moment that a connection's turn comes, no further request of it is taken (it rests, workers.net.time_slices),
+workers.takeover.giving_order has the order. From the moment that a connection's turn comes, no further request of it is taken (it rests, workers.net.time_slices),
 so a client that pipelines without a pause is not served by the giver for ever. A Fetch that waits for records is
 answered at once with what there is. Bytes of requests that were not taken go along; so do the principal and the session
 of SASL, and the rest of a throttle time. Fetch sessions end: the client gets FETCH_SESSION_ID_NOT_FOUND and opens
@@ -26,6 +26,7 @@ from odradek.workers.net.connection import Connection
 from odradek.workers.net.connection_state import CONTINUE, EXPIRED, READY, REST, RESTING, THROTTLED
 from odradek.workers.net.loop import Loop
 from odradek.workers.takeover import takeover_messages
+from odradek.workers.takeover.giving_order import GivingOrder
 from odradek.workers.takeover.handover import (
     Close,
     Finish,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 UNKNOWN_S = 1.0
+LOOK_S = 0.02  # a look at all connections; it costs, where thousands have TLS and stay
 _WAITS_TOO = RESTING | THROTTLED  # states in which a connection can be given all the same
 
 
@@ -76,6 +78,8 @@ class HandingOver:
         self._machine = Giver()
         self._muted: dict[Connection, float] = {}  # s: when the throttle time of a given connection is over
         self._resting: dict[Connection, None] = {}  # given once what was taken of them is answered
+        self._order = GivingOrder()
+        self._look_at = 0.0  # when to look for connections that have come meanwhile
         self._began = time.monotonic()
         self._until = self._began + seconds
         server.loop.watch(link.fileno(), self._ready)
@@ -129,23 +133,33 @@ class HandingOver:
         return self.over
 
     def _give_some(self) -> None:
-        until, left = time.monotonic() + time_slices.SLICE_S, False
-        for connection in list(self._server.loop.connections.values()):
-            if not self._can_go(connection):
-                continue
-            left = True
-            if not self._machine.has_room or time.monotonic() >= until:
-                break
-            self._rest(connection)
-            if not connection.closed and is_quiet(connection):
-                del self._resting[connection]
-                self._apply(self._machine.quiet(connection))
-        if not left and self._server.acceptance.ended and not self._awaits_unknown():
-            self._apply(self._machine.nothing_left())
+        now = time.monotonic()
+        until = now + time_slices.SLICE_S
+        for connection in self._order.turn(now, lambda: self._machine.has_room and time.monotonic() < until):
+            self._look(connection, now)
+        if not self._order.has_fresh and now >= self._look_at:
+            self._look_at = now + LOOK_S
+            self._order.begin(filter(self._can_go, self._server.loop.connections.values()))
+            if self._order.is_empty and self._server.acceptance.ended and not self._awaits_unknown():
+                self._apply(self._machine.nothing_left())
         self._watch_writes()
 
+    def _look(self, connection: Connection, now: float) -> None:
+        """Give it if it is quiet, else let it rest."""
+        if not self._can_go(connection):
+            self._order.leaves(connection)
+            return
+        self._rest(connection)
+        if not connection.closed and is_quiet(connection):
+            del self._resting[connection]
+            self._order.leaves(connection)
+            self._apply(self._machine.quiet(connection))
+        else:
+            self._order.rests(connection, now)
+
     def _can_go(self, connection: Connection) -> bool:
-        return not (connection.tls is not None or connection.state & EXPIRED or connection in self._machine.kept)
+        stays = connection.tls is not None or connection.state & EXPIRED or connection in self._machine.kept
+        return not (stays or connection.closed)
 
     def _awaits_unknown(self) -> bool:
         authentication = self._server.authentication

@@ -1,4 +1,4 @@
-"""Every Python process with this folder first in PYTHONPATH imports this; it changes the code as the named file says."""
+"""Every Python process with this folder first in PYTHONPATH imports this, and changes the code as the file says."""
 
 import os
 
