@@ -1,12 +1,12 @@
 """The worker that is replaced: gives its connections to its successor, each between two requests.
 
-workers.takeover.giving_order has the order. From the moment that a connection's turn comes, no further request of it is taken (it rests, workers.net.time_slices),
-so a client that pipelines without a pause is not served by the giver for ever. A Fetch that waits for records is
-answered at once with what there is. Bytes of requests that were not taken go along; so do the principal and the session
-of SASL, and the rest of a throttle time. Fetch sessions end: the client gets FETCH_SESSION_ID_NOT_FOUND and opens
-another. Connections with TLS stay, because no other process has their keys, and so do those that are never quiet within
-`odradek.drain.timeout.ms`: the drain that follows closes them (Worker.retire). Peers that are not authenticated yet
-have UNKNOWN_S; one that is by then goes along.
+workers.takeover.giving_order has the order. From the moment that a connection's turn comes, no further request of it is
+taken (it rests, workers.net.time_slices), so a client that pipelines without a pause is not served by the giver for
+ever. A Fetch that waits for records is answered at once with what there is. Bytes of requests that were not taken go
+along; so do the principal and the session of SASL, and the rest of a throttle time. Fetch sessions end: the client gets
+FETCH_SESSION_ID_NOT_FOUND and opens another. Connections with TLS stay, because no other process has their keys, and so
+do those that are never quiet within `odradek.drain.timeout.ms`: the drain that follows closes them (Worker.retire).
+Peers that are not authenticated yet have UNKNOWN_S; one that is by then goes along.
 
 Owner: the worker. A crash leaves nothing: workers.takeover.handover says what becomes of the connections.
 """

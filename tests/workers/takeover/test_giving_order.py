@@ -20,11 +20,10 @@ class Run:
         self.given: dict[int, float] = {}  # by key: how long it rested
 
     def turn(self) -> None:
-        left, seen = self.looks, set()
-        for key in self.order.turn(self.now, lambda: left > 0):
-            left -= 1
+        seen: list[int] = []
+        for key in self.order.turn(self.now, lambda: len(seen) < self.looks):
             assert key not in seen, "once in a turn"
-            seen.add(key)
+            seen.append(key)
             self._look(key)
         self.now += STEP_S
         assert sum(self.now - since < LONG_S for since in self.resting.values()) <= MOST
