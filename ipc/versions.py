@@ -22,13 +22,14 @@ def here() -> dict[str, int]:
     return {"layout": region.LAYOUT, "messages": MESSAGES}
 
 
-def difference(installed: Mapping[str, object]) -> str:
-    """Why processes with these versions cannot run beside this one, in a line; empty if they can.
+def difference(installed: Mapping[str, object], running: Mapping[str, object] | None = None) -> str:
+    """Why processes with these versions cannot run beside `running` ones (by default this one), in a line; else "".
 
     A version that is missing is another one: code that does not know it may do anything.
     """
-    for name, ours in here().items():
-        if installed.get(name) != ours:
-            theirs = installed.get(name, "an unknown one")
+    broker = here() if running is None else running
+    for name in here():
+        ours, theirs = (found.get(name, "an unknown one") for found in (broker, installed))
+        if ours != theirs:
             return f"the {_WHAT[name]} is {ours} here and {theirs} in the installed code: stop the broker and start it"
     return ""

@@ -26,7 +26,8 @@ def command(properties: Path | None, override: tuple[str, ...], timeout: float) 
     do not notice; connections with TLS are closed between two requests. A new worker that does not start, or does not
     answer a first request, ends, and the old one serves on. Then the other processes are replaced, one by one, while
     requests wait for them; if a new one fails, the former code is started again. The supervisor is not replaced. Code
-    that cannot be imported, or that has another layout of shared memory, replaces nothing.
+    that cannot be imported, or that has another layout of shared memory, replaces nothing. Under systemd run it as
+    root: it restarts units, also the supervisor's, and cannot start former code again.
 
     \b
     Example:
@@ -37,11 +38,21 @@ def command(properties: Path | None, override: tuple[str, ...], timeout: float) 
     from odradek.broker.process import control_bus
 
     config = broker.find_running(properties, override)
-    control_bus.request(config.run_dir, "supervisor", "upgrade")
-    state = _await_end(config, timeout)
-    if state["error"]:
-        raise OdradekError(f"the upgrade has ended: {state['error']}; what was not replaced goes on as before")
-    click.echo("all processes but the supervisor run the installed code")
+    answer = control_bus.request(config.run_dir, "supervisor", "upgrade")
+    error, what = _by_unit(config, answer) if answer.get("by_unit") else _by_supervisor(config, timeout)
+    if error:
+        raise OdradekError(f"the upgrade has ended: {error}; what was not replaced goes on as before")
+    click.echo(f"all processes{what} run the installed code")
+
+
+def _by_unit(config: BrokerConfig, answer: dict[str, Any]) -> tuple[str, str]:
+    from odradek.broker.rolling import units
+
+    return units.upgrade(config, answer["versions"]), ""
+
+
+def _by_supervisor(config: BrokerConfig, timeout: float) -> tuple[str, str]:
+    return _await_end(config, timeout)["error"], " but the supervisor"
 
 
 def _await_end(config: BrokerConfig, timeout: float) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from odradek.broker.process.process import Process, Signals, broker_number, ente
 from odradek.broker.supervisor import run_files, spawn
 from odradek.broker.supervisor.stopped_processes import StoppedProcesses
 from odradek.broker.supervisor.stuck_lock_holders import StuckHolders
-from odradek.ipc import processes, roles, shm
+from odradek.ipc import processes, roles, shm, versions
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.roles import role_name
 
@@ -98,6 +98,7 @@ class SystemdSupervisor:
             pid = table.get(role, "pid")
             if pid and not self._process.locks.alive(role) and table.get(role, "pid") == pid:
                 has_drained = table.get(role, "state") == processes.DRAINING
+                table.add(role, "retired", int(has_drained))
                 table.set(role, "is_retired", int(has_drained and role >= roles.FIRST_WORKER))
                 table.set(role, "state", processes.DEAD)
                 table.set(role, "pid", 0)
@@ -112,7 +113,7 @@ class SystemdSupervisor:
     def _commands(self) -> dict[str, control_bus.Handler]:
         return {
             "status": self._status, "stop": _refuse_stop, "scale": _refuse_scale, "log-level": self._log_level,
-            "prepare-listeners": self._check_listeners, "listen": self._advertise, "upgrade": _refuse_upgrade,
+            "prepare-listeners": self._check_listeners, "listen": self._advertise, "upgrade": _upgrade_by_unit,
         }  # fmt: skip
 
     def _check_listeners(self, dynamic: dict[str, str], keep: bool) -> dict[str, object]:
@@ -175,8 +176,9 @@ def _refuse_scale(workers: int) -> NoReturn:
     )
 
 
-def _refuse_upgrade() -> NoReturn:
-    raise OdradekError("systemd runs this broker: systemctl restart odradek.target replaces its processes")
+def _upgrade_by_unit() -> dict[str, object]:
+    """The command replaces the processes (broker.rolling.units): this one may not start units."""
+    return {"by_unit": True, "versions": versions.here()}
 
 
 def main(run_dir: Path) -> None:

@@ -1,0 +1,206 @@
+"""`odradek upgrade` where systemd is the parent of all processes: the same order (rolling_upgrade), by unit.
+
+The command itself runs it, as root: it starts and ends units, and talks to the workers by their sockets in the run
+directory. Each unit starts the code that is installed, so no fork server is needed, and there is no former code to go
+back to. A new worker that fails leaves the old one; another process that fails is what systemd restarts again and again
+until working code is installed. So the command first imports all of it.
+
+A worker that has handed over ends, and `Restart=always` starts it again, with the installed code: that is the next
+spare number. A number behind the last is stopped as soon as it has ended, for good.
+
+Lock      : flock of the run directory, held by the command: one upgrade at a time.
+Crash rule: if the command dies, all that runs serves on, at most with one worker more; the next upgrade takes it along,
+            and `systemctl stop odradek-worker@N` ends it. A hand-over goes on without the command.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from odradek.broker.config import EXPORTED, BrokerConfig
+from odradek.broker.errors import OdradekError
+from odradek.broker.process import entry, process
+from odradek.broker.rolling.rolling_upgrade import RollingUpgrade
+from odradek.broker.supervisor import stop_limits
+from odradek.ipc import processes, roles, rundir, versions
+from odradek.ipc.locks import RoleLocks
+from odradek.ipc.processes import ProcessTable
+from odradek.ipc.region import RegionError
+from odradek.ipc.roles import role_name
+from odradek.ipc.shm import Shared
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.02
+Systemctl = Callable[..., None]
+
+
+def systemctl(*words: str) -> None:
+    """Raises OdradekError."""
+    done = subprocess.run(["systemctl", *words], capture_output=True, text=True)
+    if done.returncode:
+        raise OdradekError(f"systemctl {' '.join(words)}: {done.stderr.strip() or done.returncode}")
+
+
+def unit(role: int) -> str:
+    """The unit of a role."""
+    if role >= roles.FIRST_WORKER:
+        return f"odradek-worker@{role - roles.FIRST_WORKER}.service"
+    return f"odradek-{role_name(role)}.service"
+
+
+class InstalledCode:
+    """What each unit starts, in the place of a fork server (rolling_upgrade.Spawner)."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.versions: dict[str, object] = dict(versions.here())  # the command has compared them
+        self.exists = True
+        self._roles = [roles.FIRST_WORKER, *range(1, roles.EXPORTER)]
+        self._roles += [roles.EXPORTER] if any(config[setting] for setting in EXPORTED) else []
+
+    def __call__(self, role: int, run_dir: Path, sockets: Sequence[tuple[str, int]] = ()) -> int:
+        raise NotImplementedError("systemd starts processes")
+
+    def is_ready(self) -> bool:
+        """Whether all of it can be imported."""
+        for role in self._roles:
+            try:
+                entry.load(role)
+            except Exception as error:
+                log.error("cannot import the %s: %r", entry.kind(role), error)
+                self.exists = False
+        return self.exists
+
+    def check(self) -> None:
+        """There is no process."""
+
+    def close(self) -> None:
+        """There is no process."""
+
+
+class Units:
+    """The broker's processes, as units (rolling_upgrade.Workers). `deaths` reports those that have ended."""
+
+    def __init__(self, locks: RoleLocks, table: ProcessTable, run: Systemctl = systemctl) -> None:
+        self._locks = locks
+        self._table = table
+        self._systemctl = run
+        self._wanted = {role for role in range(roles.FIRST_WORKER, roles.ROLES) if locks.alive(role)}
+        self._goal = set(range(roles.FIRST_WORKER, roles.FIRST_WORKER + len(self._wanted)))  # their numbers at the end
+        self._starts = {role: self._start_of(role) for role in range(1, roles.ROLES) if locks.alive(role)}
+
+    def _start_of(self, role: int) -> int:
+        return self._table.get(role, "starts")
+
+    def deaths(self) -> list[int]:
+        """Processes that lived at the last call and have ended since; their successors may run already."""
+        gone = [
+            role for role, start in self._starts.items() if not self._locks.alive(role) or self._start_of(role) != start
+        ]
+        living = [role for role in range(1, roles.ROLES) if self._locks.alive(role)]
+        self._starts = {role: self._start_of(role) for role in living}
+        return gone
+
+    def stop_spare(self, role: int) -> None:
+        """Stop the unit of a worker that has ended: systemd would start it again."""
+        if role >= roles.FIRST_WORKER and role not in self._wanted | self._goal:
+            self._systemctl("stop", "--no-block", unit(role))
+
+    # -- rolling_upgrade.Workers
+
+    def workers(self) -> set[int]:
+        """The roles of the workers that should live."""
+        return set(self._wanted)
+
+    def helpers(self) -> set[int]:
+        """The roles of the other processes that live."""
+        return {role for role in self._starts if role < roles.FIRST_WORKER}
+
+    def want(self, role: int) -> None:
+        """Start the unit; systemd starts it again when it dies."""
+        self._wanted.add(role)
+        self._systemctl("start", "--no-block", unit(role))
+
+    def unwant(self, role: int, end: bool) -> None:
+        """`end`: let it drain, and end."""
+        self._wanted.discard(role)
+        if end:
+            self._systemctl("stop", "--no-block", unit(role))
+
+    def kill(self, role: int) -> None:
+        """It is stuck."""
+        self._systemctl("kill", "--signal=KILL", unit(role))
+
+    def runs(self, role: int) -> bool:
+        """Whether it serves."""
+        return self._locks.alive(role) and self._table.get(role, "state") == processes.RUNNING
+
+    def retiring(self) -> bool:
+        """Whether a worker drains."""
+        return any(
+            self._locks.alive(role) and self._table.get(role, "state") == processes.DRAINING
+            for role in range(roles.FIRST_WORKER, roles.ROLES)
+        )
+
+    def end(self, role: int) -> bool:
+        """Restart the unit; whether there was a process."""
+        lives = role in self._starts
+        self._systemctl("restart", "--no-block", unit(role))
+        return lives
+
+
+@contextmanager
+def _alone(run_dir: Path) -> Iterator[None]:
+    """Raises OdradekError while another upgrade runs."""
+    folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OdradekError("an upgrade is under way already; odradek status shows its processes") from None
+        yield
+    finally:
+        os.close(folder)
+
+
+def upgrade(config: BrokerConfig, running: Mapping[str, object]) -> str:
+    """Replace all processes of the broker; returns why that has ended early, else "". Raises OdradekError.
+
+    `running`: the versions of the code that runs.
+    """
+    if os.geteuid() != 0:
+        raise OdradekError("systemd runs this broker: run `odradek upgrade` as root, since it starts and ends units")
+    differs = versions.difference(versions.here(), running)
+    if differs:
+        raise OdradekError(f"nothing is replaced: {differs}")
+    try:
+        shared = Shared.attach(rundir.shm_prefix(config.data_dir))
+    except RegionError as error:
+        raise OdradekError(str(error)) from None
+    with _alone(config.run_dir):
+        units = Units(process.role_locks(config, create=False), shared.processes)
+        drain_s = stop_limits.drain_s(config)
+        return _carry_out(
+            RollingUpgrade(config.run_dir, units, lambda: InstalledCode(config), lambda _: None, drain_s), units
+        )
+
+
+def _carry_out(rolling: RollingUpgrade, units: Units) -> str:
+    rolling.begin()
+    while rolling.active:
+        rolling.turn()
+        for role in units.deaths():
+            units.stop_spare(role)
+            rolling.died(role)
+        time.sleep(LOOK_S)
+    error = str(rolling.state()["error"])
+    if not error:
+        units.end(roles.SUPERVISOR)  # no process waits for it
+    return error
