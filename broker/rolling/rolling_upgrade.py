@@ -1,8 +1,8 @@
 """The supervisor's part of `odradek upgrade`: starts processes of the installed code, tries them, has them take over.
 
 New processes come from another fork server, which is started by exec and so imports what is installed now. The first
-tests are that it can import it, and that it has the same layout of shared memory and of messages (ipc.versions). Then
-broker.rolling.roll replaces the workers, and broker.rolling.helper_roll the other processes; the supervisor itself
+tests are that it can import it, and that it has the same layout of shared memory and of messages (process.versions).
+Then broker.rolling.roll replaces the workers, and broker.rolling.helper_roll the other processes; the supervisor itself
 stays. A new worker must answer ApiVersions on a connection of its own before it gets any other. Another process must
 serve, and live for SETTLE_S. The new fork server takes the place of the former one when all are replaced, and ends if
 the upgrade fails: until then the former one is the way back.
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from odradek.broker.errors import OdradekError
+from odradek.broker.process import versions
 from odradek.broker.rolling.helper_roll import (
     Back,
     End,
@@ -55,7 +56,7 @@ from odradek.broker.rolling.roll import (
     Unwant,
     Want,
 )  # fmt: skip
-from odradek.ipc import channel, versions
+from odradek.ipc import channel
 from odradek.ipc.channel import Channel
 from odradek.ipc.roles import role_name
 from odradek.workers.takeover import takeover_messages
@@ -139,7 +140,7 @@ class RollingUpgrade:
         self._probe: socket.socket | None = None
         self._door: Channel | None = None  # to the old worker, which tells how its hand-over ends
         self._until = 0.0
-        self._phase = Phase.DONE
+        self._phase: Phase | HelperPhase = Phase.DONE
         self._error = ""
 
     @property

@@ -26,10 +26,9 @@ from pathlib import Path
 
 from odradek.broker.config import EXPORTED, BrokerConfig
 from odradek.broker.errors import OdradekError
-from odradek.broker.process import entry, process
+from odradek.broker.process import entry, process, versions
 from odradek.broker.rolling.rolling_upgrade import RollingUpgrade
-from odradek.broker.supervisor import stop_limits
-from odradek.ipc import processes, roles, rundir, versions
+from odradek.ipc import processes, roles, rundir
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.processes import ProcessTable
 from odradek.ipc.region import RegionError
@@ -186,7 +185,7 @@ def upgrade(config: BrokerConfig, running: Mapping[str, object]) -> str:
         raise OdradekError(str(error)) from None
     with _alone(config.run_dir):
         units = Units(process.role_locks(config, create=False), shared.processes)
-        drain_s = stop_limits.drain_s(config)
+        drain_s = config["odradek.drain.timeout.ms"] / 1000
         return _carry_out(
             RollingUpgrade(config.run_dir, units, lambda: InstalledCode(config), lambda _: None, drain_s), units
         )

@@ -23,7 +23,7 @@ from odradek.broker import logs
 from odradek.broker.errors import FAILED, OK
 from odradek.broker.process import entry, sd_notify
 from odradek.broker.supervisor import machine_limits, proctitle, spawn
-from odradek.ipc import roles, versions
+from odradek.ipc import roles
 
 TITLE = "odradek fork-server"
 # The worker first: the table of APIs is the largest part, and the controller process, which loads it once it serves,
@@ -56,7 +56,7 @@ def run(sock: socket.socket, supervisor: int, ahead: Callable[[], None] = lambda
 
 
 def replace() -> NoReturn:
-    """After an exec: import everything, send READY and the versions of this code (ipc.versions), and serve.
+    """After an exec: import everything, send READY and the versions of this code (process.versions), and serve.
 
     Code that cannot be imported ends it: `odradek upgrade` then replaces nothing.
     """
@@ -68,6 +68,8 @@ def replace() -> NoReturn:
     def ahead() -> None:
         for role in (*AHEAD, *_optional(Path(sys.argv[-1]))):
             entry.load(role)
+        from odradek.broker.process import versions  # a start need not wait for it
+
         sock.send(READY + json.dumps(versions.here()).encode())
 
     run(sock, supervisor, ahead)

@@ -7,7 +7,7 @@ pid; the kernel kills them when it dies.
 
 Layout    : a SOCK_SEQPACKET pair. Request: JSON {"role", "run_dir", "names"}, with the sockets of `names` attached;
             answer: {"pid": …} or {"error": …}. A replacement first sends READY and the versions of its code
-            (ipc.versions), once it has imported all. A supervisor without versions reads READY alone of it.
+            (process.versions), once it has imported all. A supervisor without versions reads READY alone of it.
 Owner     : the supervisor.
 Crash rule: without a fork server (killed, or stopped) the supervisor spawns processes with exec, as by hand, until a
             replacement, which is spawned too, is ready.
@@ -28,7 +28,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from odradek.broker.supervisor import forkserver, spawn
-from odradek.ipc import versions
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class ForkserverClient:
         self._pid = pid
         self._socket: socket.socket | None = sock
         self._ready = True  # takes requests, also while it imports: then it imports what they need first
-        self.versions: dict[str, object] = dict(versions.here())  # of its code (ipc.versions)
+        self.versions: dict[str, object] = {}  # of the code of a replacement (process.versions)
         self._not_before = 0.0
 
     @classmethod
@@ -72,7 +71,6 @@ class ForkserverClient:
     def renewed(self, run_dir: Path) -> ForkserverClient:
         """Another one, of the code that is installed now; this one stays as it is."""
         other = ForkserverClient(0, None)
-        other.versions = {}
         other._replace(run_dir)
         return other
 

@@ -19,13 +19,13 @@ from odradek.broker import logs
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import OdradekError
 from odradek.broker.listeners import ListenerError
-from odradek.broker.process import control_bus
+from odradek.broker.process import control_bus, versions
 from odradek.broker.process.dir_locks import LogDirLocks
 from odradek.broker.process.process import Process, Signals, broker_number, enter
 from odradek.broker.supervisor import run_files, spawn
 from odradek.broker.supervisor.stopped_processes import StoppedProcesses
 from odradek.broker.supervisor.stuck_lock_holders import StuckHolders
-from odradek.ipc import processes, roles, shm, versions
+from odradek.ipc import processes, roles, shm
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.roles import role_name
 

@@ -119,7 +119,10 @@ def scale(broker: Broker, workers: int) -> None:
             "from odradek.ipc import region; region.LAYOUT = 99",
             f"the layout of shared memory is {__import__('odradek.ipc.region', fromlist=['']).LAYOUT} here and 99",
         ),
-        ("from odradek.ipc import versions; versions.MESSAGES = 99", "messages between processes is 1 here and 99"),
+        (
+            "from odradek.broker.process import versions; versions.MESSAGES = 99",
+            "messages between processes is 1 here and 99",
+        ),
         ("import sys; sys.modules['odradek.broker.janitor.janitor'] = None", "the installed code cannot be imported"),
     ],
     ids=["layout", "messages", "import"],

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.errors import OdradekError
+from odradek.broker.process import versions
 from odradek.broker.rolling.roll import Phase
 from odradek.broker.rolling.rolling_upgrade import RollingUpgrade
-from odradek.ipc import versions
 from odradek.ipc.roles import FIRST_WORKER, JANITOR
 
 

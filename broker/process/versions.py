@@ -4,7 +4,8 @@ An upgrade runs processes of two versions of the code side by side. They share m
 send each other messages (`MESSAGES`: ipc.forward, ipc.handoff, cluster.internal, the control bus). Raise the number
 when a process of the former version would misread what one of this version writes, or the other way round: the upgrade
 is then refused, and the broker must be restarted. A new column in reserved words, a field that readers ignore, or a
-message that they ignore need no new number. tests/ipc/test_versions.py fails when a layout changes and no number does.
+message that they ignore need no new number. tests/broker/process/test_versions.py fails when a layout changes and no
+number does.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from odradek.broker.process import versions
 from odradek.cluster import internal
 from odradek.ipc import (
     forward,
@@ -24,7 +25,6 @@ from odradek.ipc import (
     shm,
     slots,
     traffic,
-    versions,
 )  # fmt: skip
 
 LAYOUTS = (
