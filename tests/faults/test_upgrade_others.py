@@ -15,11 +15,12 @@ import pytest
 
 from odradek.broker.process import control_bus
 from odradek.broker.rolling.helper_roll import HelperPhase
+from odradek.broker.rolling.roll import Phase
 from odradek.ipc.rundir import run_dir
 
 from ..clients.admin import create_topic
 from ..harness.broker import Broker
-from ..harness.process import free_port, wait_until
+from ..harness.process import command_words, free_port, wait_until
 from .acknowledged import Load
 from .installed_code import environment
 from .steady_clients import SteadyClient, commits, connections, creations
@@ -188,7 +189,55 @@ def test_killed_processes_of_an_upgrade_are_started_again(installed: Installed) 
     assert UP_TO_DATE in upgrade(broker)
 
 
-def await_phase(broker: Any, role: str, phase: HelperPhase) -> None:
+MOMENTS = [
+    ("", Phase.IMPORTING), ("", Phase.STARTING), ("", Phase.PROBING), ("", Phase.ENDING),
+    ("janitor", HelperPhase.STARTING), ("coordinator", HelperPhase.ENDING), ("controller", HelperPhase.STARTING),
+]  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_stop_at_any_moment_of_an_upgrade_is_in_order(installed: Installed) -> None:
+    """Exit code 0, no process and no shared memory is left, and all that was acknowledged is there."""
+    broker = installed.broker
+    for role, phase in MOMENTS:
+        load = Load(broker)
+        load.await_more(50)
+        control_bus.request(run_dir(broker.data_dir), "supervisor", "upgrade")
+        await_phase(broker, role, phase)
+        broker.stop()
+        broker.start()
+        load.verify()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_fork_servers_that_are_killed_do_not_keep_an_upgrade_from_its_end(installed: Installed) -> None:
+    """The new one, which the supervisor started last, or both. While it imports, nothing is replaced."""
+    broker = installed.broker
+    load = Load(broker)
+    for (role, phase), both in itertools.product(MOMENTS, (False, True)):
+        control_bus.request(run_dir(broker.data_dir), "supervisor", "upgrade")
+        await_phase(broker, role, phase)
+        for pid in fork_servers(broker)[0 if both else -1 :]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not state(broker)["active"], 240, "the upgrade has ended")
+        assert bool(state(broker)["error"]) == (phase is Phase.IMPORTING), state(broker)
+        wait_until(lambda: len(broker.pids("worker")) == 2, 60, "two workers run")
+        load.await_more(50)
+    load.verify()
+    assert UP_TO_DATE in upgrade(broker)
+
+
+def fork_servers(broker: Broker) -> list[int]:
+    """In the order of their starts."""
+    (supervisor,) = broker.pids("supervisor")
+    found = [one for one in psutil.Process(supervisor).children() if "fork" in " ".join(command_words(one))]
+    return [one.pid for one in sorted(found, key=lambda one: one.create_time())]
+
+
+def await_phase(broker: Any, role: str, phase: Phase | HelperPhase) -> None:
     """Or the end. Without a pause: a phase may last for a hundredth of a second."""
     while (now := state(broker))["active"] and (now["process"], now["phase"]) != (role, phase.value):
         pass
