@@ -20,6 +20,7 @@ from odradek.ipc.rundir import run_dir
 from ..clients.admin import create_topic
 from ..clients.raw.batches import batch
 from ..clients.raw.calls import fetch, part, produce, produce_request, session_request
+from ..harness.broker import Broker
 from ..harness.process import wait_until
 from ..harness.wire import Wire
 from ..workers.authentication.secured_broker import SecuredBroker
@@ -91,12 +92,12 @@ def await_more(pipelines: Pipelines) -> None:
     assert pipelines.faults == []
 
 
-def status(broker: SecuredBroker) -> dict[str, Any]:
+def status(broker: Broker) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(broker.command("status", str(broker.properties_file), "--json").stdout)
     return found
 
 
-def findings(broker: SecuredBroker) -> list[str]:
+def findings(broker: Broker) -> list[str]:
     return [one["name"] for one in status(broker)["findings"]]
 
 
@@ -204,5 +205,5 @@ def await_phase(broker: SecuredBroker, phase: Phase) -> None:
         pass
 
 
-def state(broker: SecuredBroker) -> dict[str, Any]:
+def state(broker: Broker) -> dict[str, Any]:
     return control_bus.request(run_dir(broker.data_dir), "supervisor", "upgrade-state")

@@ -189,7 +189,7 @@ def test_killed_processes_of_an_upgrade_are_started_again(installed: Installed) 
     assert UP_TO_DATE in upgrade(broker)
 
 
-MOMENTS = [
+MOMENTS: list[tuple[str, Phase | HelperPhase]] = [
     ("", Phase.IMPORTING), ("", Phase.STARTING), ("", Phase.PROBING), ("", Phase.ENDING),
     ("janitor", HelperPhase.STARTING), ("coordinator", HelperPhase.ENDING), ("controller", HelperPhase.STARTING),
 ]  # fmt: skip
