@@ -301,7 +301,7 @@ def test_scale_up_and_down(standin: Standin) -> None:
     assert {f"worker-{i}" for i in range(4)} <= standin.processes().keys()
     assert standin.odradek("scale", "--workers", "1").returncode == 0
     states = {name: row["state"] for name, row in standin.processes().items() if name.startswith("worker")}
-    assert states == {"worker-0": "running", "worker-1": "dead", "worker-2": "dead", "worker-3": "dead"}
+    assert states == {"worker-0": "running", "worker-1": "retired", "worker-2": "retired", "worker-3": "retired"}
     assert standin.role_pid("worker-0") == stays
     refused = standin.odradek("scale", "--workers", "65")
     assert refused.returncode == 2
