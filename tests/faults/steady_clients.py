@@ -10,6 +10,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from confluent_kafka import KafkaException
+
+from ..clients.transactions import Confluent
 from ..harness.process import wait_until
 
 OFFSET_COMMIT, FIND_COORDINATOR, CREATE_TOPICS = 8, 10, 19
@@ -89,6 +92,21 @@ def creations(broker: Any) -> SteadyClient:
         time.sleep(0.2)  # topics cost
 
     return SteadyClient("creations", call)
+
+
+def transactions(broker: Any, topic: str) -> SteadyClient:
+    """Transactions of librdkafka, of one record each, number n being the n-th; any error that reaches the program."""
+    producer, numbers = Confluent(broker, uuid.uuid4().hex), itertools.count()
+
+    def call() -> None:
+        try:
+            producer.begin()
+            producer.send(topic, b"%d" % next(numbers))
+            producer.commit()
+        except KafkaException as error:
+            raise AssertionError(str(error)) from None
+
+    return SteadyClient("transactions", call)
 
 
 def connections(broker: Any) -> SteadyClient:

@@ -16,14 +16,16 @@ import pytest
 from odradek.broker.process import control_bus
 from odradek.broker.rolling.helper_roll import HelperPhase
 from odradek.broker.rolling.roll import Phase
+from odradek.ipc import region
 from odradek.ipc.rundir import run_dir
 
 from ..clients.admin import create_topic
+from ..clients.transactions import read
 from ..harness.broker import Broker
 from ..harness.process import command_words, free_port, wait_until
 from .acknowledged import Load
 from .installed_code import environment
-from .steady_clients import SteadyClient, commits, connections, creations
+from .steady_clients import SteadyClient, commits, connections, creations, transactions
 from .test_upgrade import findings, state, status, upgrade
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
@@ -81,6 +83,9 @@ def test_all_but_the_supervisor_are_replaced_and_no_client_gets_an_error(install
     """Commits need the coordinator, new topics the controller, new connections the acceptor; none is tried again."""
     broker = installed.broker
     clients, load = steady(broker), Load(broker, **{"enable.idempotence": False, "retries": 0})
+    decided = create_topic(broker, "decided")
+    committed = transactions(broker, decided)
+    committed.await_more()
     before, supervisor = pids(broker), broker.pids("supervisor")
     load.await_more()
     assert UP_TO_DATE in upgrade(broker)
@@ -88,23 +93,14 @@ def test_all_but_the_supervisor_are_replaced_and_no_client_gets_an_error(install
     assert all(len(after[role]) == len(before[role]) for role in before)
     assert not {*itertools.chain(*after.values())} & {*itertools.chain(*before.values())}
     assert broker.pids("supervisor") == supervisor
-    finish(clients)
+    finish([*clients, committed])
+    assert read(broker, decided, "read_committed") == [b"%d" % number for number in range(committed.count)]
     load.verify()
     assert findings(broker) == []
-
-
-def test_worker_that_retired_is_not_shown_as_dead(installed: Installed) -> None:
-    """The spare one of an upgrade, or here of `scale`."""
-    broker = installed.broker
-    scale(broker, 3)
-    scale(broker, 2)
     states = {row["name"]: row["state"] for row in status(broker)["processes"]}
-    assert states["worker-2"] == "retired" and "dead" not in states.values()
+    assert states["worker-2"] == "retired" and "dead" not in states.values(), "the spare number"
     shown = broker.command("status", str(broker.properties_file)).stdout
     assert "worker-1" in shown and "worker-2" not in shown
-    scale(broker, 3)
-    assert {row["name"]: row["state"] for row in status(broker)["processes"]}["worker-2"] == "running"
-    scale(broker, 2)
 
 
 def scale(broker: Broker, workers: int) -> None:
@@ -118,7 +114,7 @@ def scale(broker: Broker, workers: int) -> None:
     [
         (
             "from odradek.ipc import region; region.LAYOUT = 99",
-            f"the layout of shared memory is {__import__('odradek.ipc.region', fromlist=['']).LAYOUT} here and 99",
+            f"the layout of shared memory is {region.LAYOUT} here and 99",
         ),
         (
             "from odradek.broker.process import versions; versions.MESSAGES = 99",
@@ -152,6 +148,7 @@ def test_coordinator_that_ends_at_once_gives_its_place_back_to_the_former_code(i
     assert UP_TO_DATE in upgrade(broker)
 
 
+@pytest.mark.long
 def test_upgrade_right_after_scale_waits_for_the_workers_that_retire(installed: Installed) -> None:
     """A worker that ends must not be taken for the new one of its number. The one that retires is stopped meanwhile."""
     broker = installed.broker
