@@ -26,7 +26,7 @@ from odradek.ipc import memory_order, renewal
 
 SHM = "/dev/shm"
 MAGIC = 0x6F64726164656B31  # "odradek1"
-LAYOUT = 3
+LAYOUT = 4
 HEADER = 64
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR)
 _PIECE = 16 << 20  # bytes: the kernel clears them, possibly while this process holds a partition's lock
