@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -94,9 +95,10 @@ class Asked:
         self.told: list[tuple[int, int]] = []
         self.link.connect()
         for number in range(count):
-            self.link.send(
-                REQUEST._replace(body=b"%d" % number), lambda flags, _, n=number: self.told.append((n, flags))
-            )
+            self.link.send(REQUEST._replace(body=b"%d" % number), partial(self._tell, number))
+
+    def _tell(self, number: int, flags: int, _: bytes) -> None:
+        self.told.append((number, flags))
 
     def next_process(self) -> tuple[Channel, list[int]]:
         """The end of the process that the link is connected to, and the tokens that it received."""
