@@ -39,7 +39,7 @@ class WholeBatches(NamedTuple):
     bounded: bool = False
 
 
-def whole(data: bytes, offset: int, end: int, least: int = 0, behind: bool = True) -> WholeBatches:
+def whole(data: bytes | memoryview, offset: int, end: int, least: int = 0, behind: bool = True) -> WholeBatches:
     """The whole batches at the start of `data` with records in [offset, end). ValueError for data that is no batch.
 
     No batch may start before `least`. `behind`: the data after `end` is batches too; then the header of the first one
@@ -78,7 +78,7 @@ def whole(data: bytes, offset: int, end: int, least: int = 0, behind: bool = Tru
     return WholeBatches(begin, at, until, _HEAD.size, holes)
 
 
-def _bounded(data: bytes, found: WholeBatches) -> WholeBatches:
+def _bounded(data: bytes | memoryview, found: WholeBatches) -> WholeBatches:
     """Check the header of the batch behind."""
     if len(data) - found.upto <= _FRONT.size:
         return found
@@ -90,7 +90,7 @@ def _bounded(data: bytes, found: WholeBatches) -> WholeBatches:
     return found._replace(bounded=True)
 
 
-def _is_set(data: bytes, at: int, magic: int) -> bool:
+def _is_set(data: bytes | memoryview, at: int, magic: int) -> bool:
     """Whether it is a compressed message set of an old format, which does not state its first offset."""
     return magic < 2 and data[at + OLD_ATTRIBUTES_AT] & COMPRESSION != 0
 

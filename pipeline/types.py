@@ -61,7 +61,7 @@ class Chunk(NamedTuple):
     """Whole record batches in the broker's format, one after the other.
 
     `aborted` are (producer id, first offset) of the aborted transactions to skip, empty for read_uncommitted;
-    `until` is the offset after the last batch.
+    `until` is the offset after the last batch. `data` is valid until the next chunk of its iterator.
     """
 
     data: memoryview | bytes

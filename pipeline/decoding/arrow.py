@@ -86,8 +86,10 @@ class _Reader:
             raise damaged(self._range, int(bodies.heads["base_offset"][first]), error) from error
 
     def _within(self, records: Records) -> Records:
-        wanted = (records.offsets >= self._range.start) & (records.offsets < self._range.end)
-        return records if wanted.all() else records.only(wanted)
+        offsets, start, end = records.offsets, self._range.start, self._range.end
+        if offsets.size and offsets.min() >= start and offsets.max() < end:
+            return records
+        return records.only((offsets >= start) & (offsets < end))
 
     def _piece(self, records: Records) -> pa.RecordBatch:
         return self._batch(

@@ -5,17 +5,53 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+ALIKE = 16
+"""Pieces of one size and at equal distances, on average, from which on a copy for each such run costs less."""
+
 
 def binary(data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> pa.Array:
     """data[at : at + size] for each, null where the size is negative; positions rise and the pieces do not overlap.
 
-    The stretch from the first piece to the end of the last must be below 2 GiB. The function lays out an array over all
-    of it, in which every second value is the gap between two pieces; Arrow then takes the others.
+    The stretch from the first piece to the end of the last must be below 2 GiB.
     """
-    count = len(at)
-    if count == 0 or sizes.max() < 0:
-        return pa.nulls(count, pa.binary())
-    first = int(at[0])
+    if len(at) == 0 or sizes.max() < 0:
+        return pa.nulls(len(at), pa.binary())
+    runs = _runs(at, sizes)
+    return _copied(data, at, sizes, runs) if len(runs) * ALIKE <= len(at) else _taken(data, at, sizes)
+
+
+def _runs(at: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Where each run of pieces of one size and at equal distances starts: a piece behind a gap is alone in its run."""
+    steps = np.diff(at)
+    breaks = sizes[1:] != sizes[:-1]
+    breaks[1:] |= steps[1:] != steps[:-1]
+    return np.concatenate(([0], np.flatnonzero(breaks) + 1))
+
+
+def _copied(data: np.ndarray, at: np.ndarray, sizes: np.ndarray, runs: np.ndarray) -> pa.Array:
+    """Each run is a table of bytes, whose rows lie apart in `data`."""
+    null, bounds = sizes < 0, np.zeros(len(at) + 1, np.int32)
+    np.cumsum(np.maximum(sizes, 0), dtype=np.int32, out=bounds[1:])
+    values = pa.allocate_buffer(int(bounds[-1]))
+    room = np.frombuffer(values, np.uint8)
+    counts = np.diff(runs, append=len(at))
+    steps = at[np.minimum(runs + 1, len(at) - 1)] - at[runs]
+    columns = (counts, sizes[runs], at[runs], steps, bounds[runs])
+    for count, size, start, step, to in zip(*(column.tolist() for column in columns), strict=True):
+        if size > 0:
+            rows = np.ndarray((count, size), np.uint8, data, start, (step if count > 1 else size, 1))
+            room[to : to + count * size].reshape(count, size)[:] = rows
+    return pa.Array.from_buffers(pa.binary(), len(at), [_validity(null), pa.py_buffer(bounds), values])
+
+
+def _validity(null: np.ndarray) -> pa.Buffer | None:
+    return pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
+
+
+def _taken(data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> pa.Array:
+    """Lay out an array over all of the stretch, in which every second value is the gap between two pieces; Arrow takes
+    the others."""
+    count, first = len(at), int(at[0])
     bounds = np.empty(2 * count + 1, np.int32)
     bounds[:-1:2] = at - first
     bounds[1::2] = at + np.maximum(sizes, 0) - first

@@ -27,6 +27,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from odradek.pipeline.batches import Hole, whole
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Range, ReplicaPlace
@@ -88,16 +90,17 @@ def _is_readable(directory: Path) -> bool:
 def read(directory: str, what: Range, committed: bool, holes: Holes) -> Iterator[Chunk]:
     """The batches with records of the range, from those that hold its first to those that hold its last, as chunks.
 
+    The next chunk takes the memory of the last one.
     `committed`: with the transactions to skip; the range's end must then be at or before a last stable offset. `holes`
     says whether offsets may be in no batch. Raises NotLocal, after the chunks before that.
     """
-    offset, where = what.start, directory
+    offset, where, buffer = what.start, directory, _Buffer()
     try:
         files = OfflineReader(directory, committed) if offset < what.end else None
         while files is not None and offset < what.end:
             segment, begin = files.segment(offset), offset
             where = os.path.join(directory, names.offset_name(segment.base) + names.LOG)
-            for chunk in _chunks(segment, offset, what.end, holes):
+            for chunk in _chunks(segment, offset, what.end, holes, buffer):
                 offset = chunk.until
                 if chunk.data:
                     yield chunk
@@ -112,18 +115,31 @@ def read(directory: str, what: Range, committed: bool, holes: Holes) -> Iterator
         raise NotLocal(what, offset, f"{where}: {why}", isinstance(why, ValueError)) from why
 
 
-def _chunks(segment: Segment, offset: int, end: int, holes: Holes) -> Iterator[Chunk]:
+class _Buffer:
+    """Memory for one piece after the other: fresh memory for each would double the time of reading."""
+
+    def __init__(self) -> None:
+        self._room = np.empty(PIECE, np.uint8)
+
+    def filled(self, file: OpenFile, position: int, size: int) -> memoryview:
+        """At most `size` bytes of the file, fewer at its end; valid until the next call."""
+        if size > len(self._room):
+            self._room = np.empty(size, np.uint8)
+        room = self._room.data[:size]
+        return room[: os.preadv(file.fd, [room], position)]
+
+
+def _chunks(segment: Segment, offset: int, end: int, holes: Holes, buffer: _Buffer) -> Iterator[Chunk]:
     """The segment's batches with offsets in [offset, end); the last chunk may be an empty one that leads to `end`."""
     position, size, least = segment.position, PIECE, 0 if segment.position else segment.base
     while offset < end:
-        data = os.pread(segment.file.fd, size, position)
+        data = buffer.filled(segment.file, position, size)
         found = whole(data, offset, end, least, behind=segment.following is not None)
         if found.until > offset:
             _explain(holes, found.holes, -1 if least == offset else offset)
             if found.until >= end and not found.bounded and len(data) < size:
                 _check_behind(holes, found.until, segment)
-            batches = memoryview(data)[found.begin : found.upto]
-            yield Chunk(batches, _aborted(segment.aborted, offset, found.until), found.until)
+            yield Chunk(data[found.begin : found.upto], _aborted(segment.aborted, offset, found.until), found.until)
             offset = least = found.until
         elif not found.upto:
             if len(data) < size:  # end of the file

@@ -6,7 +6,9 @@ heavy: only processes that read whole logs import this.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +22,12 @@ WIRE = np.dtype([(name, f">{form}") for name, form in zip(FIELDS, HEADER.format[
 HEAD = WIRE.newbyteorder("=")
 WIDE = 64  # from this number of batches on a step for all costs less than a loop over each
 LEAST_RECORD = 7  # bytes of a record with its length
+WORTH = 32  # records of one size: fewer cost less one by one
 ENOUGH = 16 << 20
 _FAR = 1 << 60
+_FIRST_MANY = 64  # in most batches the 64 first offset deltas have one byte, the next ones two
+_LONGEST_LENGTH = 10  # bytes of a varint
+ONE_BYTE = np.array(varint.ONE_BYTE, np.int64)
 # The step to add to the position for a length of one byte and, without its second byte, of two; no record has fewer
 # than six bytes, and no batch has _FAR.
 _STEP = [(byte >> 1) + 1 if not byte & 1 and byte >= 12 else _FAR for byte in range(128)]
@@ -40,9 +46,34 @@ def heads(flat: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 def varints(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The zig-zag varints at `at`, and the positions after them; IndexError past the end of `data`."""
-    numbers = data.take(at).astype(np.uint64)
-    at = at + 1
-    longer, shift = np.flatnonzero(numbers > 127), 7
+    first, after = data.take(at), at + 1
+    long = first > 127
+    if not long.any():
+        return ONE_BYTE.take(first), after
+    if long.all():
+        return _longer(data, first, after)
+    numbers, some = ONE_BYTE.take(first & 127), np.flatnonzero(long)
+    numbers[some], after[some] = _longer(data, first[some], after[some])
+    return numbers, after
+
+
+def _longer(data: np.ndarray, first: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same for varints with the first bytes `first`, which are not the last; the second ones are at `at`."""
+    second = data.take(at)
+    if (second > 127).any():
+        return _of_any_length(data, first, at)
+    return of_two_bytes(first, second), at + 1
+
+
+def of_two_bytes(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The varints with these first and second bytes."""
+    numbers = second.astype(np.int16) << 7 | (first & 127)
+    return ((numbers >> 1) ^ -(numbers & 1)).astype(np.int64)
+
+
+def _of_any_length(data: np.ndarray, first: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    numbers, at = first.astype(np.uint64), at.copy()
+    longer, shift = np.arange(len(at)), 7
     while longer.size:
         byte = data.take(at[longer])
         if shift == 63 and (byte > 1).any():
@@ -59,8 +90,62 @@ def indexable(body: np.ndarray) -> bytes | memoryview:
     return body.tobytes() if len(body) <= ENOUGH else body.data
 
 
-def marks(body: bytes | memoryview, at: int, count: int) -> list[int]:
-    """The start of each of `count` records, the first at `at`, and the end of the last one."""
+class Stretch(NamedTuple):
+    """Records one after the other, up to `end`; `size` is that of each, with its length, or 0 where they differ."""
+
+    starts: np.ndarray
+    end: int
+    size: int
+
+
+def stretches(body: np.ndarray, at: int, count: int) -> Iterator[Stretch]:
+    """The next `count` records in `body`, the first at `at`. IndexError or RecordError INVALID_RECORD past its end.
+
+    Producers mostly send records of one size: those that follow the first at equal distances are found together.
+    Others are found one by one, more at a time wherever the next ones are not alike either.
+    """
+    few, many, base, flat = WORTH, _FIRST_MANY, at, None
+    while count > 0:
+        run, size = _alike(body, at, min(count, many))
+        if run:
+            found, few, many = np.arange(at, at + run * size, size), WORTH, many * 16
+            at += run * size
+        else:
+            flat = indexable(body[base:]) if flat is None else flat
+            run, few, many = min(count, few), few * 4, _FIRST_MANY
+            found, at = _one_by_one(flat, at - base, run)
+            found, at = found + base, at + base
+        yield Stretch(found, at, size)
+        count -= run
+
+
+def marks(body: np.ndarray, at: int, count: int) -> np.ndarray:
+    """The start of each of the next `count` records in `body`, the first at `at`, and the end of the last one."""
+    found, done = np.empty(count + 1, np.int64), 0
+    found[0] = at
+    for starts, end, _ in stretches(body, at, count):
+        found[done : done + len(starts)] = starts
+        done += len(starts)
+        found[done] = end
+    return found
+
+
+def _alike(body: np.ndarray, at: int, most: int) -> tuple[int, int]:
+    """How many records from `at` have the length of the first, and its size; no records if they are too few."""
+    head = body[at : at + _LONGEST_LENGTH].tobytes()
+    length, width = varint.decode(head, 0)
+    size = width + length
+    run = min(most, (len(body) - at) // size) if size >= LEAST_RECORD else 0
+    for place in range(width if run >= WORTH else 0):
+        same = body[at + place : at + run * size : size] == head[place]
+        run = run if same.all() else int(same.argmin())
+        if run < WORTH:
+            break
+    return (run, size) if run >= WORTH else (0, 0)
+
+
+def _one_by_one(body: bytes | memoryview, at: int, count: int) -> tuple[np.ndarray, int]:
+    """The starts of `count` records, the first at `at`, and the end of the last one."""
     found: list[int] = []
     append, step, step_of_two = found.append, _STEP, _STEP_OF_TWO
     for _ in range(count):
@@ -75,8 +160,15 @@ def marks(body: bytes | memoryview, at: int, count: int) -> list[int]:
             at += length if length > 0 else _FAR
     if at > len(body):
         raise wrong("a record does not fit into its batch")
-    append(at)
-    return found
+    return np.array(found, np.int64), at
+
+
+def checked(counts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The numbers of records that batches declare; RecordError INVALID_RECORD where so many do not fit into `sizes`."""
+    counts = counts.astype(np.int64)
+    if (counts < 0).any() or (counts * LEAST_RECORD > sizes).any():
+        raise wrong("it declares a negative number of records, or more than fit")
+    return counts
 
 
 def walk(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -85,9 +177,7 @@ def walk(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, counts: np.ndar
     In steps for all batches, the last few batches one by one. IndexError or RecordError INVALID_RECORD when they do not
     end where their batch does.
     """
-    counts = counts.astype(np.int64)
-    if (counts < 0).any() or (counts * LEAST_RECORD > ends - starts).any():
-        raise wrong("it declares a negative number of records, or more than fit")
+    counts = checked(counts, ends - starts)
     longest_first = np.argsort(-counts, kind="stable")
     slots = (np.cumsum(counts) - counts)[longest_first]  # of the next record of each batch
     at, stop, counts = starts[longest_first], ends[longest_first], counts[longest_first]
@@ -102,7 +192,7 @@ def walk(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, counts: np.ndar
         live = int(np.searchsorted(-counts, -done))
     for index in range(live):
         slot, left, start = slots[index], int(counts[index]) - done, int(at[index])
-        found = np.array(marks(indexable(data[start : stop[index]]), 0, left), np.int64) + start
+        found = marks(data[: stop[index]], start, left)
         first[slot : slot + left], last[slot : slot + left], at[index] = found[:-1], found[1:], found[-1]
     if (at != stop).any():
         raise wrong("its records do not end at its end")

@@ -52,7 +52,9 @@ class Local:
         return Range(self.name, 0, start, self.end(committed) if end is None else end)
 
     def chunks(self, start: int = 0, end: int | None = None, committed: bool = False) -> Iterator[Chunk]:
-        return self.read_range(self.range(start, end, committed), committed)
+        """Copies: the reader gives the next chunk the memory of the last."""
+        for chunk in self.read_range(self.range(start, end, committed), committed):
+            yield chunk._replace(data=bytes(chunk.data))
 
     def read_range(self, what: Range, committed: bool = False, directory: Any = None) -> Iterator[Chunk]:
         """Read from the files of this topic's directory, or of another one."""

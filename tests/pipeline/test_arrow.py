@@ -23,6 +23,7 @@ from odradek.protocol.records.errors import RecordError
 from .batches import CODECS, NOW, PARTITION, TOPIC, Log, Row, shown, some_log, some_records, whole
 
 ALL = arrow.SCHEMA_WITH_HEADERS.names
+EVERYTHING = Range(TOPIC, PARTITION, 0, 1 << 62)
 
 
 def read(
@@ -218,27 +219,26 @@ def test_damage_without_checksums_is_an_error_or_reads_as_the_reference_reader_d
     batch = bytearray(log.parts[0].data)
     for _ in range(data.draw(st.integers(1, 3))):
         batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] = data.draw(st.integers(0, 255))
-    everything = Range(TOPIC, PARTITION, 0, 1 << 62)
     chunk = Chunk(bytes(batch), (), 0)
     try:
-        expected = _slow(bytes(batch))
-    except (RecordError, _OnlyHere):
+        expected = slow_rows(bytes(batch))
+    except (RecordError, OnlyHere):
         with pytest.raises(PipelineError, match="at offset 1"):
-            shown(arrow.batches([chunk], everything, names=ALL, check_crcs=False))
+            shown(arrow.batches([chunk], EVERYTHING, names=ALL, check_crcs=False))
         return
-    assert shown(arrow.batches([chunk], everything, names=ALL, check_crcs=False)) == expected
+    assert shown(arrow.batches([chunk], EVERYTHING, names=ALL, check_crcs=False)) == expected
 
 
-class _OnlyHere(Exception):
+class OnlyHere(Exception):
     """The reference reader accepts it, the columns refuse it."""
 
 
-def _slow(batch: bytes) -> list[Row]:
+def slow_rows(batch: bytes) -> list[Row]:
     head = batch_v2.header(batch)
     out = []
     for offset, time, key, value, pairs in batch_v2.iterate(batch):
         if not head.base_offset <= offset <= head.last_offset:
-            raise _OnlyHere
+            raise OnlyHere
         shown_pairs = tuple((name.decode(errors="replace"), text) for name, text in pairs) or None
         out.append(Row(key, value, offset, _shown(time), 0, shown_pairs))
     return out

@@ -1,0 +1,147 @@
+"""Records of one shape, one after the other: their fields are the columns of a table of bytes.
+
+Producers mostly send records of one size, with keys of one size, and without headers. Where the bytes of all lengths
+are equal, and those of deltas as many, nothing else of a record need be decoded. Whatever differs from that, well
+formed or not, is left to `columns`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from odradek.protocol.batch import TIMESTAMP_TYPE
+from odradek.protocol.records import varint
+from odradek.protocol.records.bulk import ONE_BYTE, of_two_bytes, varints
+
+
+class Records(NamedTuple):
+    """Records in their order. Positions are into `data`; a size of -1 is null."""
+
+    data: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    offsets: np.ndarray
+    times: np.ndarray  # ms
+    time_types: np.ndarray
+    keys: np.ndarray
+    key_sizes: np.ndarray
+    values: np.ndarray
+    value_sizes: np.ndarray
+    headers: np.ndarray
+    header_counts: np.ndarray
+
+    def only(self, chosen: np.ndarray | slice) -> Records:
+        return Records(self.data, *(column[chosen] for column in self[1:]))
+
+
+def room(data: np.ndarray, count: int) -> Records:
+    """Columns for `count` records, of which none is known yet."""
+    types = (np.int32 if name == "time_types" else np.int64 for name in Records._fields[1:])
+    return Records(data, *(np.empty(count, type) for type in types))
+
+
+class Head(NamedTuple):
+    """What the records' fields need of their batch's header; `time` is that of all records, or None."""
+
+    base_offset: int
+    last_delta: int
+    base_time: int
+    time: int | None
+
+
+def heads(found: np.ndarray) -> list[Head]:
+    """Of headers of type HEAD."""
+    names = ("base_offset", "last_offset_delta", "base_timestamp", "max_timestamp", "attributes")
+    rows = zip(*(found[name].tolist() for name in names), strict=True)
+    return [Head(*row, latest if attributes & TIMESTAMP_TYPE else None) for *row, latest, attributes in rows]
+
+
+class Shape(NamedTuple):
+    """Where a record's fields are, counted from its start; at `fixed` all records of the shape have the same bytes."""
+
+    timestamp: int
+    delta: int
+    key_size: int
+    key: int
+    key_bytes: int
+    value: int
+    value_bytes: int
+    fixed: list[int]
+
+
+def _shape(body: memoryview, at: int, size: int) -> Shape | None:
+    """Of the record at `at`; None where it has headers, or is malformed. IndexError, RecordError likewise."""
+    timestamp = varint.decode(body, at)[1] + 1
+    delta = varint.decode(body, timestamp)[1]
+    key_size = varint.decode(body, delta)[1]
+    key_bytes, key = varint.decode(body, key_size)
+    value_size = key + max(key_bytes, 0)
+    value_bytes, value = varint.decode(body, value_size)
+    last = value + max(value_bytes, 0)
+    if last != at + size - 1 or body[last]:
+        return None
+    fixed = [place - at for place in (*range(key_size, key), *range(value_size, value), last)]
+    return Shape(timestamp - at, delta - at, key_size - at, key - at, key_bytes, value - at, value_bytes, fixed)
+
+
+def fill(records: Records, size: int, head: Head) -> bool:
+    """Fill in all columns but `ends` for records that have `size` bytes each, with equal bytes for the length, and lie
+    one after the other. False, with columns that have no meaning, when they have not all one shape.
+    """
+    start = int(records.starts[0])
+    shape = _shape(records.data.data, start, size)
+    if shape is None:
+        return False
+    table = _Table(records.data, start, size, len(records.starts))
+    deltas, steps = table.numbers(shape.timestamp, shape.delta), table.numbers(shape.delta, shape.key_size)
+    if deltas is None or steps is None or not table.are_equal(shape.fixed):
+        return False
+    if steps.min() < 0 or steps.max() > head.last_delta:
+        return False
+    _put(records, shape, size)
+    np.add(steps, head.base_offset, out=records.offsets)
+    if head.time is None:
+        np.add(deltas, head.base_time, out=records.times)
+    else:
+        records.times[:] = head.time
+    records.time_types[:] = head.time is not None
+    return True
+
+
+def _put(records: Records, shape: Shape, size: int) -> None:
+    """The fields that are at the same place in each record."""
+    np.add(records.starts, shape.key, out=records.keys)
+    np.add(records.starts, shape.value, out=records.values)
+    np.add(records.starts, size, out=records.headers)
+    records.key_sizes[:] = max(shape.key_bytes, -1)
+    records.value_sizes[:] = max(shape.value_bytes, -1)
+    records.header_counts[:] = 0
+
+
+class _Table(NamedTuple):
+    """`count` rows of `size` bytes from `start` on."""
+
+    data: np.ndarray
+    start: int
+    size: int
+    count: int
+
+    def column(self, place: int) -> np.ndarray:
+        at = self.start + place
+        return self.data[at : at + (self.count - 1) * self.size + 1 : self.size]
+
+    def are_equal(self, places: list[int]) -> bool:
+        """Whether all rows have the bytes of the first one at `places`."""
+        return all((column == column[0]).all() for column in map(self.column, places))
+
+    def numbers(self, begin: int, end: int) -> np.ndarray | None:
+        """The varints in these columns; None when one of them has another number of bytes."""
+        first, last = self.column(begin), self.column(end - 1)
+        if end - begin > 2:
+            found, behind = varints(self.data, np.arange(self.count) * self.size + (self.start + begin))
+            return found if (behind == np.arange(self.count) * self.size + (self.start + end)).all() else None
+        if last.max() > 127 or (end - begin == 2 and first.min() < 128):
+            return None
+        return ONE_BYTE.take(last) if end - begin == 1 else of_two_bytes(first, last)

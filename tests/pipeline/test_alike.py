@@ -1,0 +1,197 @@
+"""Records of one size in a row are read as the columns of a table: the same records as the reference reader finds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.pipeline.decoding import alike, arrow, gather
+from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.types import Chunk, Range
+from odradek.protocol.batch import HEADER_SIZE
+from odradek.protocol.records import batch_v2, bulk, codecs, varint
+from odradek.protocol.records.batch_v2 import Record
+from odradek.protocol.records.errors import RecordError
+
+from .batches import NOW, PARTITION, TOPIC, Log, whole
+from .test_arrow import ALL, EVERYTHING, OnlyHere, read, shown, slow_rows
+
+SIZES = st.one_of(st.none(), st.sampled_from((0, 1, 10, 57, 58, 63, 64, 100, 1000, 8200)))
+SHAPES = st.tuples(st.integers(1, 150), SIZES, SIZES, st.sampled_from((0, 0, 1, 70, 9000)), st.sampled_from((0, 0, 0, 2)))
+
+
+def records(shapes: Sequence[tuple[int, int | None, int | None, int, int]], gap: int = 1, base: int = 0) -> list[Record]:
+    """For each shape: how many records, the sizes of keys and values, milliseconds between two, headers of each."""
+    rnd, out, offset, time = random.Random(1), list[Record](), base, NOW
+    for count, key, value, step, headers in shapes:
+        for _ in range(count):
+            blobs = [None if size is None else rnd.randbytes(size) for size in (key, value)]
+            out.append((offset, time, *blobs, [(b"h", b"v")] * headers))
+            offset, time = offset + gap, time + step
+    return out
+
+
+@pytest.fixture(autouse=True)
+def found(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records each table has that is read as a whole."""
+    filled, sizes = alike.fill, list[int]()
+
+    def counting(some: alike.Records, size: int, head: alike.Head) -> bool:
+        done = filled(some, size, head)
+        sizes.append(len(some.starts) if done else 0)
+        return done
+
+    monkeypatch.setattr(alike, "fill", counting)
+    return sizes
+
+
+@settings(max_examples=60)
+@given(
+    shapes=st.lists(SHAPES, min_size=1, max_size=5),
+    batches=st.integers(1, 3),
+    gap=st.sampled_from((1, 1, 1, 3)),
+    codec=st.sampled_from((codecs.NONE, codecs.NONE, codecs.LZ4)),
+    appended=st.sampled_from((None, None, NOW + 5)),
+    rows=st.sampled_from((70, 50_000)),
+)
+def test_records_of_any_shapes_are_read(
+    shapes: Sequence[tuple[int, int | None, int | None, int, int]],
+    batches: int,
+    gap: int,
+    codec: int,
+    appended: int | None,
+    rows: int,
+) -> None:
+    log = Log()
+    for _ in range(batches):
+        log.batch([record[1:] for record in records(shapes)], codec, appended, gap=gap - 1)
+    assert read(log, rows=rows) == log.rows(0, log.next_offset, True)
+
+
+@settings(max_examples=150)
+@given(
+    shape=SHAPES.filter(lambda shape: (shape[2] or 0) < 8000),
+    damage=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), min_size=1, max_size=3),
+    near=st.integers(0, 16),
+)
+def test_damage_among_records_of_one_shape_is_an_error_or_reads_as_the_reference_reader_does(
+    shape: tuple[int, int | None, int | None, int, int], damage: Sequence[tuple[float, int]], near: int
+) -> None:
+    """Most bytes are values, so the damage is near the start of a record."""
+    built = batch_v2.build(records([shape], base=100))
+    batch, starts = bytearray(built), [one.start for one in _places(built)]
+    for share, byte in damage:
+        at = starts[int(share * len(starts))] + near
+        batch[min(HEADER_SIZE + at, len(batch) - 1)] = byte
+    chunk = Chunk(bytes(batch), (), 0)
+    try:
+        expected = slow_rows(bytes(batch))
+    except (RecordError, OnlyHere):
+        with pytest.raises(PipelineError, match="at offset 1"):
+            shown(arrow.batches([chunk], EVERYTHING, names=ALL, check_crcs=False))
+        return
+    assert shown(arrow.batches([chunk], EVERYTHING, names=ALL, check_crcs=False)) == expected
+
+
+def _places(batch: bytes) -> list[slice]:
+    body, at, out = batch_v2.payload(batch), 0, []
+    while at < len(body):
+        length, behind = varint.decode(body, at)
+        out.append(slice(at, behind + length))
+        at = behind + length
+    return out
+
+
+def test_a_batch_of_one_shape_is_read_as_tables(found: list[int]) -> None:
+    """The offset delta takes another byte from 64 and from 8192 on."""
+    log = Log()
+    log.batch([record[1:] for record in records([(9000, 5, 100, 0, 0)])])
+    assert read(log) == log.rows(0, log.next_offset, True)
+    assert found[0] == 64
+    assert sum(found) == 9000 and len(found) < 6
+
+
+@pytest.mark.parametrize("place", ["timestamp", "key", "value", "headers"])
+def test_records_of_one_size_and_other_fields_are_read_one_by_one(found: list[int], place: str) -> None:
+    """The length of each record is the same, the lengths in one of them are not."""
+    usual = (NOW, b"key", b"v" * 50, ())
+    other = {
+        "timestamp": (NOW + 100, b"key", b"v" * 49, ()),
+        "key": (NOW, b"ke", b"v" * 51, ()),
+        "value": (NOW, b"keyv", b"v" * 49, ()),
+        "headers": (NOW, b"key", b"v" * 46, ((b"h", b"v"),)),
+    }[place]
+    log = Log()
+    log.batch([usual] * 40 + [other] + [usual] * 9)
+    assert read(log) == log.rows(0, log.next_offset, True)
+    assert found == [0]
+
+
+def test_an_offset_outside_of_its_batch_is_an_error_also_in_a_table() -> None:
+    batch = bytearray(batch_v2.build(records([(60, None, 100, 0, 0)], base=100)))
+    batch[23:27] = (58).to_bytes(4, "big")
+    with pytest.raises(PipelineError, match="at offset 100 cannot be read: an offset is outside its batch"):
+        list(arrow.batches([Chunk(bytes(batch), (), 0)], EVERYTHING, check_crcs=False))
+
+
+@pytest.mark.parametrize("cut", [1, 50, 103, 104, 105, 3000])
+def test_records_of_one_size_that_end_before_their_number_are_an_error(cut: int) -> None:
+    built = batch_v2.build(records([(60, None, 100, 0, 0)], base=100))
+    batch = bytearray(built[:-cut])
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    with pytest.raises(PipelineError, match="at offset 100 cannot be read"):
+        list(arrow.batches([Chunk(bytes(batch), (), 0)], EVERYTHING, check_crcs=False))
+
+
+@given(lengths=st.lists(st.tuples(st.integers(1, 200), st.integers(6, 300)), max_size=8), padding=st.booleans())
+def test_stretches_start_where_each_record_does(lengths: Sequence[tuple[int, int]], padding: bool) -> None:
+    body, starts = bytearray(), []
+    for count, length in lengths:
+        for _ in range(count):
+            starts.append(len(body))
+            prefix = varint.encode(length)
+            body += (prefix[:-1] + bytes((prefix[-1] | 128, 0)) if padding else prefix) + bytes(length)
+    flat = np.frombuffer(b"front" + body, np.uint8)
+    found = bulk.marks(flat, 5, len(starts))
+    assert found.tolist() == [start + 5 for start in [*starts, len(body)]]
+    sizes = [(len(one.starts), one.size) for one in bulk.stretches(flat, 5, len(starts))]
+    assert sum(count for count, _ in sizes) == len(starts)
+    for count, size in sizes:
+        assert not size or count >= bulk.WORTH
+
+
+@given(
+    runs=st.lists(st.tuples(st.integers(1, 60), st.integers(-1, 20), st.integers(0, 9)), min_size=1, max_size=8),
+    short=st.booleans(),
+)
+def test_scattered_bytes_become_an_array(runs: Sequence[tuple[int, int, int]], short: bool) -> None:
+    """Of pieces at equal distances and of others, with nulls and empty ones."""
+    data, at, sizes = np.frombuffer(random.Random(2).randbytes(60 * 8 * 30 + 9), np.uint8), [], []
+    place = 0
+    for count, size, gap in runs:
+        for index in range(count):
+            at.append(place)
+            sizes.append(size)
+            place += max(size, 0) + gap + (index % 3 if short else 0)
+    found = gather.binary(data, np.array(at), np.array(sizes))
+    found.validate(full=True)
+    assert found.type == pa.binary()
+    expected = [
+        None if size < 0 else data[start : start + size].tobytes() for start, size in zip(at, sizes, strict=True)
+    ]
+    assert found.to_pylist() == expected
+
+
+def test_a_range_within_a_table_is_read() -> None:
+    log = Log()
+    log.batch([record[1:] for record in records([(300, 5, 100, 0, 0)])])
+    log.batch([record[1:] for record in records([(300, 5, 100, 0, 0)])])
+    assert read(log, Range(TOPIC, PARTITION, 50, 410)) == log.rows(50, 410, True)
+    assert read(log, Range(TOPIC, PARTITION, 50, 410), check_crcs=False) == log.rows(50, 410, True)
+    assert whole(log).end == 600
