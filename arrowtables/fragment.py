@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -71,10 +72,16 @@ class Fragment:
 def batches(
     fragments: Sequence[Fragment], threads: int, memory: int, dead: Dead | None, brokers: Brokers | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All fragments, one after the other, with some of them read ahead on threads; one alone uses `brokers`."""
-    makes = [partial(one.rows, brokers if len(fragments) == 1 else None) for one in fragments]
+    """All fragments, one after the other, with some of them read ahead on threads; one alone uses `brokers`.
+
+    They have the same settings, and each thread its connections.
+    """
+    if not fragments:
+        return
+    kafka = fragments[0].options.kafka
+    each = partial(Brokers, kafka) if brokers is None or len(fragments) > 1 else partial(nullcontext, brokers)
     with own_words():
-        for rows in in_order(makes, threads, memory):
+        for rows in in_order([one.rows for one in fragments], threads, memory, each):
             if rows.dead is not None:
                 _hand_over(fragments[0].topic, rows.dead, dead)
             if rows.good.num_rows:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Generic, Protocol, TypeVar
 
 
@@ -25,19 +26,25 @@ class Sized(Protocol):
 
 
 Item = TypeVar("Item", bound=Sized)
-Make = Callable[[], Iterable[Item]]
+Mine = TypeVar("Mine")
+Make = Callable[[Mine], Iterable[Item]]
+Each = Callable[[], AbstractContextManager[Mine]]
 
 
-def in_order(makes: Sequence[Make[Item]], threads: int, memory: int) -> Generator[Item, None, None]:
+def in_order(
+    makes: Sequence[Make[Mine, Item]], threads: int, memory: int, each: Each[Mine]
+) -> Generator[Item, None, None]:
     """All items of the first iterator, then all of the second, …; `threads` of them run at a time.
 
+    Each thread makes its iterators from what `each` gives it, one after the other.
     An iterator's error is raised after its items. With one thread, or one iterator, all runs in the caller's thread.
     """
     if threads == 1 or len(makes) < 2:
-        for make in makes:
-            yield from make()
+        with each() as mine:
+            for make in makes:
+                yield from make(mine)
         return
-    shelf = _Shelf(makes, memory)
+    shelf = _Shelf(makes, memory, each)
     for _ in range(min(threads, len(makes))):
         # A daemon: a thread that waits for a broker must not hold up the end of the program.
         threading.Thread(target=shelf.work, name="odradek-arrow", daemon=True).start()
@@ -48,9 +55,9 @@ def in_order(makes: Sequence[Make[Item]], threads: int, memory: int) -> Generato
         shelf.stop()
 
 
-class _Shelf(Generic[Item]):
-    def __init__(self, makes: Sequence[Make[Item]], memory: int) -> None:
-        self._makes, self._memory = makes, memory
+class _Shelf(Generic[Mine, Item]):
+    def __init__(self, makes: Sequence[Make[Mine, Item]], memory: int, each: Each[Mine]) -> None:
+        self._makes, self._memory, self._each = makes, memory, each
         self._changed = threading.Condition()
         self._claimed = 0  # iterators that a thread has or had
         self._due = 0  # the iterator whose items the consumer takes
@@ -63,15 +70,18 @@ class _Shelf(Generic[Item]):
 
     def work(self) -> None:
         """Run iterators until none is left."""
-        while (number := self._claim()) is not None:
-            error: BaseException | None = None
-            try:
-                for item in self._makes[number]():
-                    if not self._put(number, item):
-                        return
-            except BaseException as raised:
-                error = raised
-            self._end(number, error)
+        with ExitStack() as stack:
+            mine: list[Mine] = []
+            while (number := self._claim()) is not None:
+                error: BaseException | None = None
+                try:
+                    mine = mine or [stack.enter_context(self._each())]
+                    for item in self._makes[number](mine[0]):
+                        if not self._put(number, item):
+                            return
+                except BaseException as raised:
+                    error = raised
+                self._end(number, error)
 
     def _claim(self) -> int | None:
         with self._changed:

@@ -95,7 +95,7 @@ def _is_set(data: bytes | memoryview, at: int, magic: int) -> bool:
     return magic < 2 and data[at + OLD_ATTRIBUTES_AT] & COMPRESSION != 0
 
 
-def checked(data: bytes) -> Iterator[tuple[int, int]]:
+def checked(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
     """The first offset of each whole batch in `data`, and the offset after its last. ValueError for other data.
 
     Unlike `whole` it verifies checksums.
@@ -113,6 +113,6 @@ def checked(data: bytes) -> Iterator[tuple[int, int]]:
         at = after
 
 
-def _is_sound(batch: bytes) -> bool:
+def _is_sound(batch: bytes | memoryview) -> bool:
     (crc,) = _CRC.unpack_from(batch)
     return bool(crc32c(batch[CRC_START:]) == crc)

@@ -16,6 +16,15 @@ from odradek.protocol.records import varint
 from odradek.protocol.records.bulk import ONE_BYTE, of_two_bytes, varints
 
 
+_CONTINUED = bytes(range(128, 256))  # bytes of a varint that are not its last
+_LOW = (
+    bytes(delta << 1 for delta in range(64)),
+    bytes(delta << 1 & 127 | 128 for delta in range(8192)),
+)
+_HIGH = bytes(delta >> 6 for delta in range(8192))
+"""The bytes of offset deltas: of those below 64 the only one, of those below 8192 the first and the second one."""
+
+
 class Records(NamedTuple):
     """Records in their order. Positions are into `data`; a size of -1 is null."""
 
@@ -63,6 +72,7 @@ class Shape(NamedTuple):
 
     timestamp: int
     delta: int
+    step: int  # the first offset delta
     key_size: int
     key: int
     key_bytes: int
@@ -75,7 +85,7 @@ def _shape(body: memoryview, at: int, size: int) -> Shape | None:
     """Of the record at `at`; None where it has headers, or is malformed. IndexError, RecordError likewise."""
     timestamp = varint.decode(body, at)[1] + 1
     delta = varint.decode(body, timestamp)[1]
-    key_size = varint.decode(body, delta)[1]
+    step, key_size = varint.decode(body, delta)
     key_bytes, key = varint.decode(body, key_size)
     value_size = key + max(key_bytes, 0)
     value_bytes, value = varint.decode(body, value_size)
@@ -83,7 +93,7 @@ def _shape(body: memoryview, at: int, size: int) -> Shape | None:
     if last != at + size - 1 or body[last]:
         return None
     fixed = [place - at for place in (*range(key_size, key), *range(value_size, value), last)]
-    return Shape(timestamp - at, delta - at, key_size - at, key - at, key_bytes, value - at, value_bytes, fixed)
+    return Shape(timestamp - at, delta - at, step, key_size - at, key - at, key_bytes, value - at, value_bytes, fixed)
 
 
 def fill(records: Records, size: int, head: Head) -> bool:
@@ -95,18 +105,14 @@ def fill(records: Records, size: int, head: Head) -> bool:
     if shape is None:
         return False
     table = _Table(records.data, start, size, len(records.starts))
-    deltas, steps = table.numbers(shape.timestamp, shape.delta), table.numbers(shape.delta, shape.key_size)
-    if deltas is None or steps is None or not table.are_equal(shape.fixed):
+    if not table.are_equal(shape.fixed) or not table.offsets(shape, head, records.offsets):
         return False
-    if steps.min() < 0 or steps.max() > head.last_delta:
-        return False
-    _put(records, shape, size)
-    np.add(steps, head.base_offset, out=records.offsets)
-    if head.time is None:
-        np.add(deltas, head.base_time, out=records.times)
-    else:
+    if head.time is not None:
         records.times[:] = head.time
+    elif not table.numbers(shape.timestamp, shape.delta, head.base_time, records.times):
+        return False
     records.time_types[:] = head.time is not None
+    _put(records, shape, size)
     return True
 
 
@@ -128,20 +134,51 @@ class _Table(NamedTuple):
     size: int
     count: int
 
-    def column(self, place: int) -> np.ndarray:
+    def column(self, place: int) -> bytes:
         at = self.start + place
-        return self.data[at : at + (self.count - 1) * self.size + 1 : self.size]
+        return self.data[at : at + (self.count - 1) * self.size + 1 : self.size].tobytes()
 
     def are_equal(self, places: list[int]) -> bool:
         """Whether all rows have the bytes of the first one at `places`."""
-        return all((column == column[0]).all() for column in map(self.column, places))
+        return all(column == column[:1] * self.count for column in map(self.column, places))
 
-    def numbers(self, begin: int, end: int) -> np.ndarray | None:
-        """The varints in these columns; None when one of them has another number of bytes."""
+    def numbers(self, begin: int, end: int, base: int, out: np.ndarray) -> bool:
+        """Put `base` plus the varints in these columns into `out`; False when one has another number of bytes."""
         first, last = self.column(begin), self.column(end - 1)
         if end - begin > 2:
             found, behind = varints(self.data, np.arange(self.count) * self.size + (self.start + begin))
-            return found if (behind == np.arange(self.count) * self.size + (self.start + end)).all() else None
-        if last.max() > 127 or (end - begin == 2 and first.min() < 128):
-            return None
-        return ONE_BYTE.take(last) if end - begin == 1 else of_two_bytes(first, last)
+            if (behind != np.arange(self.count) * self.size + (self.start + end)).any():
+                return False
+        elif not last.isascii() or (end - begin == 2 and first.translate(None, _CONTINUED)):
+            return False
+        elif end - begin == 1:
+            found = ONE_BYTE.take(np.frombuffer(last, np.uint8))
+        else:
+            found = of_two_bytes(np.frombuffer(first, np.uint8), np.frombuffer(last, np.uint8))
+        np.add(found, base, out=out)
+        return True
+
+    def offsets(self, shape: Shape, head: Head, out: np.ndarray) -> bool:
+        """Put the offsets into `out`; False when one is outside of its batch, or has another number of bytes.
+
+        Offset deltas mostly rise by 1, which shows in their bytes.
+        """
+        begin, end = shape.delta, shape.key_size
+        if end - begin <= 2 and self._rise(begin, end, shape.step):
+            if shape.step + self.count - 1 > head.last_delta:
+                return False
+            first = head.base_offset + shape.step
+            out[:] = np.arange(first, first + self.count)
+            return True
+        return self.numbers(begin, end, head.base_offset, out) and bool(
+            out.min() >= head.base_offset and out.max() <= head.base_offset + head.last_delta
+        )
+
+    def _rise(self, begin: int, end: int, step: int) -> bool:
+        """Whether the varints in these one or two columns are `step`, `step` + 1, …"""
+        upto = step + self.count
+        if step < 0 or upto > (64, 8192)[end - begin - 1]:
+            return False
+        if end - begin == 1:
+            return self.column(begin) == _LOW[0][step:upto]
+        return self.column(begin) == _LOW[1][step:upto] and self.column(begin + 1) == _HIGH[step:upto]

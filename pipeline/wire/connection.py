@@ -22,9 +22,11 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.wire import fetch_response
 from odradek.pipeline.wire.settings import MOST_FETCHED, Address, Settings
 
 _SIZE = struct.Struct(">i")
+_FETCH = 1  # the API key
 _MOST = 2 * MOST_FETCHED  # no response is so large, but a TLS server's alert read as a size is
 
 
@@ -84,7 +86,7 @@ class Connection:
         self._asked.append(request)
 
     def take(self) -> Any:
-        """The response to the oldest pending request."""
+        """The response to the oldest pending request. The records of a Fetch are valid until the next response."""
         request = self._asked.popleft()
         frame = self._frame()
         response = request.header.get_response_class()
@@ -92,7 +94,7 @@ class Connection:
         if response.parse_header(head).correlation_id != request.header.correlation_id:
             raise ConnectionError(f"{self} sent a response to another request")
         try:
-            answer = response.decode(frame[head.tell() :])
+            answer = _decoded(response, request, frame[head.tell() :])
         except (ValueError, IndexError, struct.error) as error:
             raise ConnectionError(f"{self} sent a response that cannot be decoded: {error}") from None
         self._heed(getattr(answer, "throttle_time_ms", None) or 0)
@@ -156,3 +158,9 @@ class Connection:
                 why = answer.error_message or for_code(answer.error_code).__name__
                 raise PipelineError(f"{self} refused the authentication: {why}")
             talk.receive(answer.auth_bytes)
+
+
+def _decoded(response: Any, request: Any, body: memoryview) -> Any:
+    if request.API_KEY == _FETCH:
+        return fetch_response.decode(body, request.API_VERSION)
+    return response.decode(body)

@@ -14,6 +14,7 @@ from odradek.pipeline.errors import DataLoss, PipelineError
 from odradek.pipeline.types import EARLIEST, LATEST, NO_ID, Chunk, Leader, Range
 from odradek.pipeline.wire import one_partition
 from odradek.pipeline.wire.brokers import Brokers
+from odradek.pipeline.wire.fetch_response import PartitionData
 from odradek.pipeline.wire.holes import Holes
 from odradek.pipeline.wire.one_partition import address
 from odradek.pipeline.wire.retries import Retries, RetryLater, check
@@ -41,7 +42,11 @@ def read(
     if wanted.size <= 0:
         return
     with Brokers(kafka) if brokers is None else nullcontext(brokers) as connected:
-        yield from _Reading(connected, wanted, committed, holes, topic_id).chunks()
+        reading = _Reading(connected, wanted, committed, holes, topic_id)
+        try:
+            yield from reading.chunks()
+        finally:
+            reading.end()
 
 
 class _Reading:
@@ -78,13 +83,18 @@ class _Reading:
             yield chunk
             retries = Retries(self._settings)
 
+    def end(self) -> None:
+        """Leave no response behind for the next user of the connections."""
+        if self._asked:
+            self._lose()
+
     @property
     def _name(self) -> str:
         return f"{self._wanted.topic}-{self._wanted.partition}"
 
     # -- requests
 
-    def _take(self, retries: Retries) -> Any:
+    def _take(self, retries: Retries) -> PartitionData:
         """The leader's row for the partition at `_at`; RetryLater when there is none. Waits for a quota."""
         while True:
             try:
@@ -138,12 +148,12 @@ class _Reading:
 
     # -- responses
 
-    def _chunk(self, part: Any) -> Chunk | None:
+    def _chunk(self, part: PartitionData) -> Chunk | None:
         """The next chunk; None when the response makes no progress."""
         if part.error_code == OFFSET_OUT_OF_RANGE:
             self._out_of_range()
         check(part.error_code, "its leader")
-        data = part.records or b""
+        data = part.records if part.records is not None else memoryview(b"")
         try:
             found = whole(data, self._at, self._wanted.end)
         except ValueError as why:
@@ -154,8 +164,8 @@ class _Reading:
             self._explain(found.holes)
         if found.until >= self._wanted.end and not found.bounded:
             self._holes.check_behind(found.until, part.high_watermark)
-        aborted = tuple((one.producer_id, one.first_offset) for one in part.aborted_transactions or ())
-        return Chunk(memoryview(data)[found.begin : found.upto], aborted, found.until)
+        aborted = tuple((one.producer_id, one.first_offset) for one in part.aborted_transactions)
+        return Chunk(data[found.begin : found.upto], aborted, found.until)
 
     def _explain(self, holes: list[Hole]) -> None:
         if not self._holes.believed:
@@ -163,7 +173,7 @@ class _Reading:
         elif not self._holes.proven(holes, self._at):
             raise RetryLater("the batches that it sent no longer exist")
 
-    def _nothing(self, part: Any, retries: Retries) -> bool:
+    def _nothing(self, part: PartitionData, retries: Retries) -> bool:
         """Whether to end the range early: compaction left nothing there, or all of it is lost.
 
         A broker that waits for remote storage may also send a response without records, so retry for a while.

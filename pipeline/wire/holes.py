@@ -18,6 +18,7 @@ from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, Unk
 from odradek.pipeline.types import EARLIEST, LATEST, Range
 from odradek.pipeline.wire import one_partition
 from odradek.pipeline.wire.brokers import Brokers
+from odradek.pipeline.wire.fetch_response import PartitionData
 from odradek.pipeline.wire.retries import check
 
 log = logging.getLogger(__name__)
@@ -162,10 +163,10 @@ class Holes:
                 break
         return at
 
-    def _ranges(self, row: Any, at: int) -> list[Hole]:
+    def _ranges(self, row: PartitionData, at: int) -> list[Hole]:
         """The offset ranges of the batches in a response to a fetch at `at`; none may end behind the log."""
         try:
-            found = list(checked(row.records or b""))
+            found = list(checked(row.records)) if row.records is not None else []
         except ValueError as why:
             raise PipelineError(f"{self._name}: what its leader sent from offset {at} on is {why}") from None
         if found and found[-1][1] > row.high_watermark:
@@ -175,13 +176,13 @@ class Holes:
             )
         return found
 
-    def _fetch(self, offset: int, most: int) -> Any:
+    def _fetch(self, offset: int, most: int) -> PartitionData:
         """The leader's row for the partition at `offset`, with at most `most` bytes, or one batch."""
         while (row := self._brokers.insist(lambda: self._try_fetch(offset, most))) is None:
             pass
         return row
 
-    def _try_fetch(self, offset: int, most: int) -> Any:
+    def _try_fetch(self, offset: int, most: int) -> PartitionData | None:
         key, brokers = self._wanted.key, self._brokers
         leader = brokers.leaders_of([key])[key]
         asked = one_partition.request(brokers.settings, key, leader, offset, False, most)

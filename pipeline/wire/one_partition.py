@@ -8,6 +8,7 @@ from typing import Any
 from kafka.protocol.consumer import FetchRequest
 
 from odradek.pipeline.types import NO_ID, Leader, Partition
+from odradek.pipeline.wire.fetch_response import FetchResponse, PartitionData
 from odradek.pipeline.wire.retries import RetryLater, check
 from odradek.pipeline.wire.settings import Address, Settings
 
@@ -32,10 +33,10 @@ def request(settings: Settings, key: Partition, leader: Leader, offset: int, com
     )  # fmt: skip
 
 
-def part(answer: Any, index: int) -> Any:
+def part(answer: FetchResponse, index: int) -> PartitionData | None:
     """The response's row for the partition; None when a quota leaves it empty (KIP-219). RetryLater for an error."""
-    check(answer.error_code or 0, "its leader")
-    rows = [row for topic in answer.responses for row in topic.partitions]
+    check(answer.error_code, "its leader")
+    rows = answer.partitions
     if not rows and answer.throttle_time_ms > 0:
         return None
     if [row.partition_index for row in rows] != [index]:

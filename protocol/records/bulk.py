@@ -137,8 +137,8 @@ def _alike(body: np.ndarray, at: int, most: int) -> tuple[int, int]:
     size = width + length
     run = min(most, (len(body) - at) // size) if size >= LEAST_RECORD else 0
     for place in range(width if run >= WORTH else 0):
-        same = body[at + place : at + run * size : size] == head[place]
-        run = run if same.all() else int(same.argmin())
+        column, byte = body[at + place : at + run * size : size].tobytes(), head[place : place + 1]
+        run -= len(column.lstrip(byte))
         if run < WORTH:
             break
     return (run, size) if run >= WORTH else (0, 0)

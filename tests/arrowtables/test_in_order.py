@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import pytest
@@ -23,12 +24,12 @@ class Piece(NamedTuple):
     nbytes: int
 
 
-def makes(sizes: list[list[int]]) -> list[Callable[[], Iterator[Piece]]]:
+def makes(sizes: list[list[int]]) -> list[Callable[[None], Iterator[Piece]]]:
     def of(number: int) -> Iterator[Piece]:
         for at, size in enumerate(sizes[number]):
             yield Piece(number, at, size)
 
-    return [lambda number=number: of(number) for number in range(len(sizes))]  # type: ignore[misc]
+    return [lambda _, number=number: of(number) for number in range(len(sizes))]  # type: ignore[misc]
 
 
 def running() -> list[threading.Thread]:
@@ -43,7 +44,7 @@ def running() -> list[threading.Thread]:
 def test_items_come_in_order_whatever_the_threads_and_the_memory(
     sizes: list[list[int]], threads: int, memory: int
 ) -> None:
-    found = [(one.of, one.at) for one in in_order(makes(sizes), threads, memory)]
+    found = [(one.of, one.at) for one in in_order(makes(sizes), threads, memory, nullcontext)]
     assert found == [(number, at) for number, some in enumerate(sizes) for at in range(len(some))]
 
 
@@ -62,7 +63,7 @@ def test_waiting_items_stay_within_the_memory() -> None:
             yield Piece(number, at, 10)
 
     most = 0
-    for _ in in_order([lambda number=number: of(number) for number in range(10)], 4, 50):  # type: ignore[misc]
+    for _ in in_order([lambda _, number=number: of(number) for number in range(10)], 4, 50, nullcontext):  # type: ignore[misc]
         taken += 1
         if taken == 1:
             wait_until(lambda: made >= 5, what="threads read ahead")
@@ -79,7 +80,7 @@ def test_threads_read_ahead_while_the_consumer_is_busy() -> None:
         begun.add(number)
         yield Piece(number, 0, 1)
 
-    items = in_order([lambda number=number: of(number) for number in range(3)], 2, 100)  # type: ignore[misc]
+    items = in_order([lambda _, number=number: of(number) for number in range(3)], 2, 100, nullcontext)  # type: ignore[misc]
     next(items)
     wait_until(lambda: begun == {0, 1, 2}, what="the other iterators run")
     items.close()
@@ -87,20 +88,52 @@ def test_threads_read_ahead_while_the_consumer_is_busy() -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_error_is_raised_behind_the_items_before_it(threads: int) -> None:
-    def broken() -> Iterator[Piece]:
+    def broken(_: None) -> Iterator[Piece]:
         yield Piece(1, 0, 1)
         raise ValueError("torn")
 
     found = []
     with pytest.raises(ValueError, match="torn"):
-        for item in in_order([*makes([[1, 1]]), broken, *makes([[1]])], threads, 1):
+        for item in in_order([*makes([[1, 1]]), broken, *makes([[1]])], threads, 1, nullcontext):
             found.append((item.of, item.at))
     assert found == [(0, 0), (0, 1), (1, 0)]
 
 
 def test_threads_end_when_the_consumer_stops_early() -> None:
-    items = in_order(makes([[10] * 50 for _ in range(6)]), 4, 20)
+    items = in_order(makes([[10] * 50 for _ in range(6)]), 4, 20, nullcontext)
     next(items)
     assert running()
     items.close()
     wait_until(lambda: not running(), what="the threads end")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_each_thread_has_its_own_and_leaves_it(threads: int) -> None:
+    open_ones, used = set[int](), set[int]()
+
+    @contextmanager
+    def each() -> Iterator[int]:
+        mine = threading.get_ident()
+        open_ones.add(mine)
+        yield mine
+        open_ones.remove(mine)
+
+    def of(mine: int, number: int) -> Iterator[Piece]:
+        assert mine == threading.get_ident() and mine in open_ones
+        used.add(mine)
+        yield Piece(number, 0, 1)
+
+    makes = [lambda mine, number=number: of(mine, number) for number in range(9)]  # type: ignore[misc]
+    assert [one.of for one in in_order(makes, threads, 100, each)] == list(range(9))
+    wait_until(lambda: not open_ones)
+    assert 1 <= len(used) <= threads
+
+
+def test_an_error_of_what_a_thread_begins_with_is_raised() -> None:
+    @contextmanager
+    def each() -> Iterator[None]:
+        raise ValueError("nothing to begin with")
+        yield
+
+    with pytest.raises(ValueError, match="nothing to begin with"):
+        list(in_order(makes([[1], [1]]), 2, 100, each))

@@ -23,10 +23,14 @@ from .batches import NOW, PARTITION, TOPIC, Log, whole
 from .test_arrow import ALL, EVERYTHING, OnlyHere, read, shown, slow_rows
 
 SIZES = st.one_of(st.none(), st.sampled_from((0, 1, 10, 57, 58, 63, 64, 100, 1000, 8200)))
-SHAPES = st.tuples(st.integers(1, 150), SIZES, SIZES, st.sampled_from((0, 0, 1, 70, 9000)), st.sampled_from((0, 0, 0, 2)))
+SHAPES = st.tuples(
+    st.integers(1, 150), SIZES, SIZES, st.sampled_from((0, 0, 1, 70, 9000)), st.sampled_from((0, 0, 0, 2))
+)
 
 
-def records(shapes: Sequence[tuple[int, int | None, int | None, int, int]], gap: int = 1, base: int = 0) -> list[Record]:
+def records(
+    shapes: Sequence[tuple[int, int | None, int | None, int, int]], gap: int = 1, base: int = 0
+) -> list[Record]:
     """For each shape: how many records, the sizes of keys and values, milliseconds between two, headers of each."""
     rnd, out, offset, time = random.Random(1), list[Record](), base, NOW
     for count, key, value, step, headers in shapes:

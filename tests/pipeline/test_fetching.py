@@ -40,7 +40,8 @@ SHORT = {"default.api.timeout.ms": "700", "retry.backoff.ms": "20", "fetch.max.w
 def reading(broker: Any, topic: str, start: int, end: int, committed: bool = False, /, **more: str) -> Iterator[Chunk]:
     kafka, wanted = {"bootstrap.servers": broker.bootstrap, **more}, Range(topic, 0, start, end)
     with Holes(kafka, wanted) as holes:
-        yield from read(kafka, wanted, committed, holes)
+        for chunk in read(kafka, wanted, committed, holes):
+            yield chunk._replace(data=bytes(chunk.data))  # the next chunk takes its memory
 
 
 def fill(broker: Any, topic: str, batches: int, records: int = 3) -> None:
