@@ -15,7 +15,6 @@ from odradek.protocol.batch import TIMESTAMP_TYPE
 from odradek.protocol.records import varint
 from odradek.protocol.records.bulk import ONE_BYTE, of_two_bytes, varints
 
-
 _CONTINUED = bytes(range(128, 256))  # bytes of a varint that are not its last
 _LOW = (
     bytes(delta << 1 for delta in range(64)),

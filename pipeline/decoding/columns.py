@@ -71,13 +71,13 @@ class _Found:
         """The next `count` records of a batch, the first at `at`; returns the end of the last one."""
         records, first, end = self._records, self._done, at
         last = first + count - 1
-        for starts, end, size in stretches(self._bodies.data[: self._bodies.ends[index]], at, count):
+        for starts, behind, size in stretches(self._bodies.data[: self._bodies.ends[index]], at, count):
             part = slice(self._done, self._done + len(starts))
             records.starts[part] = starts
             if not size or not alike.fill(records.only(part), size, self._heads[index]):
                 self._others.append(np.arange(part.start, part.stop))
                 self._counts[index] += len(starts)
-            self._done = part.stop
+            self._done, end = part.stop, behind
         if count:
             records.ends[first:last] = records.starts[first + 1 : last + 1]
             records.ends[last] = end

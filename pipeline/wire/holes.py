@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 from odradek.pipeline.batches import Hole, checked
 from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, UnknownTopic

@@ -179,24 +179,87 @@ def walk(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, counts: np.ndar
     """
     counts = checked(counts, ends - starts)
     longest_first = np.argsort(-counts, kind="stable")
-    slots = (np.cumsum(counts) - counts)[longest_first]  # of the next record of each batch
-    at, stop, counts = starts[longest_first], ends[longest_first], counts[longest_first]
-    first, last = np.empty((2, int(counts.sum())), np.int64)
-    done, live = 0, int(np.count_nonzero(counts))
-    while live >= WIDE:
-        first[slots[:live]] = at[:live]
-        lengths, after = varints(data, at[:live])
-        last[slots[:live]] = at[:live] = after + lengths
-        slots += 1
-        done += 1
-        live = int(np.searchsorted(-counts, -done))
-    for index in range(live):
-        slot, left, start = slots[index], int(counts[index]) - done, int(at[index])
-        found = marks(data[: stop[index]], start, left)
-        first[slot : slot + left], last[slot : slot + left], at[index] = found[:-1], found[1:], found[-1]
-    if (at != stop).any():
-        raise wrong("its records do not end at its end")
-    return first, last
+    walk = _Lockstep(data, starts[longest_first], ends[longest_first], counts[longest_first])
+    walk.slots = (np.cumsum(counts) - counts)[longest_first]
+    while walk.live >= WIDE:
+        walk.advance()
+    walk.finish()
+    return walk.first, walk.last
+
+
+class _Lockstep:
+    """Batches, the longest first, of which all that are not at their end are at the same record, `done`.
+
+    `slots` are the indexes of their next records among all.
+    """
+
+    slots: np.ndarray
+
+    def __init__(self, data: np.ndarray, at: np.ndarray, stop: np.ndarray, counts: np.ndarray) -> None:
+        self._data, self._at, self._stop, self._counts = data, at, stop, counts
+        self.first, self.last = np.empty((2, int(counts.sum())), np.int64)
+        self._done = 0
+        self._alike = True  # whether it pays to look for records of one size
+        self.live = self._longer_than(0)
+
+    def _longer_than(self, records: int) -> int:
+        """How many batches have more records."""
+        return int(np.searchsorted(-self._counts, -records))
+
+    def advance(self) -> None:
+        """One record of all live batches, or several where most of them have as many left."""
+        left = int(self._counts[self.live // 2]) - self._done
+        steps = min(_FIRST_MANY - self._done % _FIRST_MANY, 1 << max(0, left.bit_length() - 1)) if self._alike else 1
+        others = np.arange(self.live)
+        if steps > 1:
+            full = self._longer_than(self._done + steps - 1)
+            alike = self._jump(full, steps)
+            self._alike = 2 * int(np.count_nonzero(alike)) >= full
+            others = np.concatenate((np.flatnonzero(~alike), others[full:]))
+        for _ in range(steps):
+            self._step(others)
+            self._done += 1
+            others = others[self._counts[others] > self._done]
+        self.live = self._longer_than(self._done)
+
+    def _step(self, rows: np.ndarray) -> None:
+        """The next record of these batches."""
+        if rows.size:
+            at, slots = self._at[rows], self.slots[rows]
+            lengths, after = varints(self._data, at)
+            self.first[slots] = at
+            self.last[slots] = self._at[rows] = after + lengths
+            self.slots[rows] += 1
+
+    def _jump(self, full: int, steps: int) -> np.ndarray:
+        """The next `steps` records of those of the first `full` batches where they have all one size; which these are.
+
+        Only lengths of one or two bytes are looked at. The byte behind one of one byte has no meaning, but is the same.
+        """
+        data, at = self._data, self._at[:full]
+        lengths, after = varints(data, at)
+        sizes = after - at + lengths
+        alike = (sizes >= LEAST_RECORD) & (after - at <= 2) & (sizes <= (self._stop[:full] - at) // steps)
+        numbers = np.arange(steps)
+        grid = at[:, None] + np.where(alike, sizes, 0)[:, None] * numbers
+        for place in (0, 1):
+            alike &= (data.take(grid + place) == data.take(at + place)[:, None]).all(axis=1)
+        sizes, found = sizes[alike], grid[alike]
+        slots = self.slots[:full][alike][:, None] + numbers
+        self.first[slots], self.last[slots] = found, found + sizes[:, None]
+        self._at[:full][alike] += sizes * steps
+        self.slots[:full][alike] += steps
+        return alike
+
+    def finish(self) -> None:
+        """The rest of the live batches, one by one."""
+        for index in range(self.live):
+            slot, left, start = self.slots[index], int(self._counts[index]) - self._done, int(self._at[index])
+            found = marks(self._data[: self._stop[index]], start, left)
+            self.first[slot : slot + left], self.last[slot : slot + left] = found[:-1], found[1:]
+            self._at[index] = found[-1]
+        if (self._at != self._stop).any():
+            raise wrong("its records do not end at its end")
 
 
 def runs(same: np.ndarray) -> list[tuple[int, int]]:

@@ -170,6 +170,56 @@ def test_stretches_start_where_each_record_does(lengths: Sequence[tuple[int, int
         assert not size or count >= bulk.WORTH
 
 
+@settings(max_examples=60)
+@given(
+    counts=st.lists(st.integers(0, 130), min_size=bulk.WIDE, max_size=bulk.WIDE + 20),
+    same=st.sampled_from((0, 0.5, 1)),
+    length=st.sampled_from((6, 40, 63, 64, 100, 8192)),
+    seed=st.integers(0, 99),
+    damage=st.none() | st.tuples(st.floats(0, 0.999), st.integers(0, 255)),
+)
+def test_many_batches_are_walked_at_once_to_where_each_record_starts(
+    counts: Sequence[int], same: float, length: int, seed: int, damage: tuple[float, int] | None
+) -> None:
+    """In some of them all records have one size until one is longer, in the others hardly two."""
+    rnd, body, bounds, expected = random.Random(seed), bytearray(), [0], []
+    for count in counts:
+        alike = rnd.random() < same
+        for index in range(count):
+            size = (length + (index >= 64)) if alike else rnd.choice((6, 7, 63, 64, 70))
+            expected.append(len(body))
+            body += varint.encode(size) + bytes(size)
+        bounds.append(len(body))
+    if damage and expected:
+        body[expected[int(damage[0] * len(expected))]] = damage[1]
+    flat, places = np.frombuffer(bytes(body), np.uint8), np.array(bounds)
+    naive = _walked(bytes(body), bounds, counts)
+    if naive is None:
+        with pytest.raises((RecordError, IndexError)):
+            bulk.walk(flat, places[:-1], places[1:], np.array(counts))
+    else:
+        first, last = bulk.walk(flat, places[:-1], places[1:], np.array(counts))
+        assert first.tolist() == [start for start, _ in naive]
+        assert last.tolist() == [end for _, end in naive]
+
+
+def _walked(body: bytes, bounds: Sequence[int], counts: Sequence[int]) -> list[tuple[int, int]] | None:
+    out = []
+    for at, stop, count in zip(bounds, bounds[1:], counts, strict=False):
+        for _ in range(count):
+            try:
+                length, behind = varint.decode(body, at)
+            except (IndexError, RecordError):
+                return None
+            if length < 0 or behind + length > stop:
+                return None
+            out.append((at, behind + length))
+            at = behind + length
+        if at != stop:
+            return None
+    return out
+
+
 @given(
     runs=st.lists(st.tuples(st.integers(1, 60), st.integers(-1, 20), st.integers(0, 9)), min_size=1, max_size=8),
     short=st.booleans(),
