@@ -60,8 +60,6 @@ class _Reader:
         self._range, self._names, self._rows, self._check_crcs = range, names, rows, check_crcs
         self._schema = pa.schema([SCHEMA_WITH_HEADERS.field(name) for name in names])
         self._unpacker = Unpacker()
-        self._topics = pa.repeat(pa.scalar(range.topic, pa.string()), rows)
-        self._partitions = pa.repeat(pa.scalar(range.partition, pa.int32()), rows)
 
     def pieces(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
         selection = Selection(self._range, self._check_crcs)
@@ -136,7 +134,10 @@ class _Reader:
         )
 
     def _batch(self, rows: int, **make: Callable[[], pa.Array]) -> pa.RecordBatch:
-        make |= {"topic": lambda: self._topics[:rows], "partition": lambda: self._partitions[:rows]}
+        make |= {
+            "topic": lambda: pa.repeat(pa.scalar(self._range.topic, pa.string()), rows),
+            "partition": lambda: fixed(np.full(rows, self._range.partition, np.int32), pa.int32()),
+        }
         return pa.RecordBatch.from_arrays([make[name]() for name in self._names], schema=self._schema)
 
 

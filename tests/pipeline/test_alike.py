@@ -203,6 +203,15 @@ def test_many_batches_are_walked_at_once_to_where_each_record_starts(
         assert last.tolist() == [end for _, end in naive]
 
 
+def test_a_first_record_as_long_as_all_others_is_walked_also_at_the_end() -> None:
+    """Eight records of its size would end behind all data."""
+    one = b"".join(varint.encode(size) + bytes(size) for size in (5000, *[6] * 9))
+    flat, places = np.frombuffer(one * bulk.WIDE, np.uint8), np.arange(bulk.WIDE + 1) * len(one)
+    first, last = bulk.walk(flat, places[:-1], places[1:], np.full(bulk.WIDE, 10))
+    assert first[:4].tolist() == [0, 5002, 5009, 5016]
+    assert (last[9::10] == places[1:]).all()
+
+
 def _walked(body: bytes, bounds: Sequence[int], counts: Sequence[int]) -> list[tuple[int, int]] | None:
     out = []
     for at, stop, count in zip(bounds, bounds[1:], counts, strict=False):
