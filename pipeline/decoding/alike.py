@@ -62,8 +62,10 @@ class Head(NamedTuple):
 def heads(found: np.ndarray) -> list[Head]:
     """Of headers of type HEAD."""
     names = ("base_offset", "last_offset_delta", "base_timestamp", "max_timestamp", "attributes")
-    rows = zip(*(found[name].tolist() for name in names), strict=True)
-    return [Head(*row, latest if attributes & TIMESTAMP_TYPE else None) for *row, latest, attributes in rows]
+    return [
+        Head(base, last, base_time, latest if attributes & TIMESTAMP_TYPE else None)
+        for base, last, base_time, latest, attributes in zip(*(found[name].tolist() for name in names), strict=True)
+    ]
 
 
 class Shape(NamedTuple):
@@ -126,27 +128,27 @@ def _put(records: Records, shape: Shape, size: int) -> None:
 
 
 class _Table(NamedTuple):
-    """`count` rows of `size` bytes from `start` on."""
+    """`rows` rows of `size` bytes from `start` on."""
 
     data: np.ndarray
     start: int
     size: int
-    count: int
+    rows: int
 
     def column(self, place: int) -> bytes:
         at = self.start + place
-        return self.data[at : at + (self.count - 1) * self.size + 1 : self.size].tobytes()
+        return self.data[at : at + (self.rows - 1) * self.size + 1 : self.size].tobytes()
 
     def are_equal(self, places: list[int]) -> bool:
         """Whether all rows have the bytes of the first one at `places`."""
-        return all(column == column[:1] * self.count for column in map(self.column, places))
+        return all(column == column[:1] * self.rows for column in map(self.column, places))
 
     def numbers(self, begin: int, end: int, base: int, out: np.ndarray) -> bool:
         """Put `base` plus the varints in these columns into `out`; False when one has another number of bytes."""
         first, last = self.column(begin), self.column(end - 1)
         if end - begin > 2:
-            found, behind = varints(self.data, np.arange(self.count) * self.size + (self.start + begin))
-            if (behind != np.arange(self.count) * self.size + (self.start + end)).any():
+            found, behind = varints(self.data, np.arange(self.rows) * self.size + (self.start + begin))
+            if (behind != np.arange(self.rows) * self.size + (self.start + end)).any():
                 return False
         elif not last.isascii() or (end - begin == 2 and first.translate(None, _CONTINUED)):
             return False
@@ -164,10 +166,10 @@ class _Table(NamedTuple):
         """
         begin, end = shape.delta, shape.key_size
         if end - begin <= 2 and self._rise(begin, end, shape.step):
-            if shape.step + self.count - 1 > head.last_delta:
+            if shape.step + self.rows - 1 > head.last_delta:
                 return False
             first = head.base_offset + shape.step
-            out[:] = np.arange(first, first + self.count)
+            out[:] = np.arange(first, first + self.rows)
             return True
         return self.numbers(begin, end, head.base_offset, out) and bool(
             out.min() >= head.base_offset and out.max() <= head.base_offset + head.last_delta
@@ -175,7 +177,7 @@ class _Table(NamedTuple):
 
     def _rise(self, begin: int, end: int, step: int) -> bool:
         """Whether the varints in these one or two columns are `step`, `step` + 1, …"""
-        upto = step + self.count
+        upto = step + self.rows
         if step < 0 or upto > (64, 8192)[end - begin - 1]:
             return False
         if end - begin == 1:

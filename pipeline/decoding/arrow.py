@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from odradek.pipeline.decoding import columns, headers, old_formats
+from odradek.pipeline.decoding.alike import Records
 from odradek.pipeline.decoding.bodies import ENOUGH, Bodies, BrokenBatch, Unpacker
-from odradek.pipeline.decoding.columns import Records
 from odradek.pipeline.decoding.gather import binary, fixed
 from odradek.pipeline.decoding.selection import Batches, OldMessages, Selection, damaged
 from odradek.pipeline.types import Chunk, Range

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from odradek.pipeline.decoding.columns import Records
+from odradek.pipeline.decoding.alike import Records
 from odradek.pipeline.decoding.gather import binary
 from odradek.protocol.records import varint
 from odradek.protocol.records.bulk import varints, wrong

@@ -239,7 +239,7 @@ class _Lockstep:
         data, at = self._data, self._at[:full]
         lengths, after = varints(data, at)
         sizes = after - at + lengths
-        alike = (sizes >= LEAST_RECORD) & (after - at <= 2) & (sizes <= (self._stop[:full] - at) // steps)
+        alike: np.ndarray = (sizes >= LEAST_RECORD) & (after - at <= 2) & (sizes <= (self._stop[:full] - at) // steps)
         numbers = np.arange(steps)
         grid = at[:, None] + np.where(alike, sizes, 0)[:, None] * numbers
         for place in (0, 1):

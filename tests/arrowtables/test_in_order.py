@@ -93,8 +93,9 @@ def test_error_is_raised_behind_the_items_before_it(threads: int) -> None:
         raise ValueError("torn")
 
     found = []
+    of: list[Callable[[None], Iterator[Piece]]] = [*makes([[1, 1]]), broken, *makes([[1]])]
     with pytest.raises(ValueError, match="torn"):
-        for item in in_order([*makes([[1, 1]]), broken, *makes([[1]])], threads, 1, nullcontext):
+        for item in in_order(of, threads, 1, nullcontext):
             found.append((item.of, item.at))
     assert found == [(0, 0), (0, 1), (1, 0)]
 
@@ -123,7 +124,7 @@ def test_each_thread_has_its_own_and_leaves_it(threads: int) -> None:
         used.add(mine)
         yield Piece(number, 0, 1)
 
-    makes = [lambda mine, number=number: of(mine, number) for number in range(9)]  # type: ignore[misc]
+    makes = [lambda mine, number=number: of(mine, number) for number in range(9)]
     assert [one.of for one in in_order(makes, threads, 100, each)] == list(range(9))
     wait_until(lambda: not open_ones)
     assert 1 <= len(used) <= threads

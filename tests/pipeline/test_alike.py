@@ -19,8 +19,8 @@ from odradek.protocol.records import batch_v2, bulk, codecs, varint
 from odradek.protocol.records.batch_v2 import Record
 from odradek.protocol.records.errors import RecordError
 
-from .batches import NOW, PARTITION, TOPIC, Log, whole
-from .test_arrow import ALL, EVERYTHING, OnlyHere, read, shown, slow_rows
+from .batches import NOW, PARTITION, TOPIC, Log, shown, whole
+from .test_arrow import ALL, EVERYTHING, OnlyHere, read, slow_rows
 
 SIZES = st.one_of(st.none(), st.sampled_from((0, 1, 10, 57, 58, 63, 64, 100, 1000, 8200)))
 SHAPES = st.tuples(
@@ -35,8 +35,8 @@ def records(
     rnd, out, offset, time = random.Random(1), list[Record](), base, NOW
     for count, key, value, step, headers in shapes:
         for _ in range(count):
-            blobs = [None if size is None else rnd.randbytes(size) for size in (key, value)]
-            out.append((offset, time, *blobs, [(b"h", b"v")] * headers))
+            first, second = (None if size is None else rnd.randbytes(size) for size in (key, value))
+            out.append((offset, time, first, second, [(b"h", b"v")] * headers))
             offset, time = offset + gap, time + step
     return out
 
