@@ -76,7 +76,8 @@ class Connection:
 
     def post(self, request: Any) -> None:
         """Send a request, at the newest version both sides know; `take` returns the responses in request order."""
-        time.sleep(self.muted)
+        if (muted := self.muted) > 0:  # a sleep of no time would still give up the CPU
+            time.sleep(muted)
         try:
             request.API_VERSION = self._versions.api_version(request)
         except IncompatibleBrokerVersion as error:
