@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.pipeline.decoding.arrow import SCHEMA_WITH_HEADERS
+from odradek.pipeline.decoding.arrow import schema as schema_of_bytes
 from odradek.pipeline.errors import OptionError, Unreadable
 
 if TYPE_CHECKING:
@@ -202,18 +202,21 @@ class Rows(NamedTuple):
 
 
 class Decoding:
-    """Decodes record batches; `names` are the columns of the result. Without forms the batches stay as they are."""
+    """Decodes record batches; `names` are the columns of the result. Without forms the batches stay as they are.
 
-    def __init__(self, forms: Mapping[str, Form], names: Sequence[str]) -> None:
+    `views`: keys and values are `binary_view`, which only goes without forms.
+    """
+
+    def __init__(self, forms: Mapping[str, Form], names: Sequence[str], views: bool = False) -> None:
         self._forms = {name: form for name, form in forms.items() if name in names}
-        self._names = tuple(names)
+        self._names, self._views = tuple(names), views
         places = [name for name in PLACE if name not in self._names] if self._forms else []
         self.reads = (*self._names, *places)
         """The columns that it needs: a record that cannot be decoded is named by its place."""
 
     def schema(self) -> pa.Schema:
         """Of the result."""
-        raw = [SCHEMA_WITH_HEADERS.field(name) for name in self._names]
+        raw = schema_of_bytes(self._names, self._views)
         return pa.schema(
             [field.with_type(self._forms[field.name].type) if field.name in self._forms else field for field in raw]
         )

@@ -29,6 +29,7 @@ class Fragment:
     options: ReadOptions = field(repr=False)
     names: tuple[str, ...]
     forms: Mapping[str, Form] = field(default_factory=dict)
+    views: bool = False
 
     @property
     def topic(self) -> str:
@@ -53,7 +54,7 @@ class Fragment:
     @property
     def schema(self) -> pa.Schema:
         """Of what `read` returns."""
-        return Decoding(self.forms, self.names).schema()
+        return Decoding(self.forms, self.names, self.views).schema()
 
     def read(self, dead: Dead | None = None) -> pa.RecordBatchReader:
         """Its records, in order of offsets; `dead` as in `read`. Reads in the thread of the caller."""
@@ -64,8 +65,8 @@ class Fragment:
 
         It connects for itself unless it gets `brokers`, for this thread alone.
         """
-        decoding = Decoding(self.forms, self.names)
-        for batch in tasks.batches(self.options, self.split, brokers):
+        decoding = Decoding(self.forms, self.names, self.views)
+        for batch in tasks.batches(self.options, self.split, brokers, self.views):
             yield decoding.rows(batch)
 
 

@@ -36,6 +36,7 @@ def read(
     local: str = "auto",
     compacted: bool | None = None,
     dead: Dead | None = None,
+    views: bool = False,
     threads: int | None = None,
     memory: int = MEMORY,
     **settings: Any,
@@ -45,10 +46,11 @@ def read(
     Asks the brokers for the range at once, and reads when the reader is read. A wrong argument raises OptionError, a
     topic that does not exist UnknownTopic, and offsets that do not exist, or no longer, DataLoss; all are
     PipelineErrors. `dead` is called with records that `schema` cannot decode; without it they raise Unreadable.
+    With `views` keys and values are of type `binary_view`, and refer to the memory into which files were read.
     """
     threads = usable_cores() if threads is None else threads
     request.check_numbers(threads=threads, memory=memory)
-    decoding = Decoding(forms.forms(schema), request.columns(columns))
+    decoding = Decoding(forms.forms(schema), request.columns(columns), views)
     found = fragments(
         topic,
         start,
@@ -61,6 +63,7 @@ def read(
         local=local,
         compacted=compacted,
         split_bytes=SPLIT,
+        views=views,
         **settings,
     )
     return pa.RecordBatchReader.from_batches(decoding.schema(), batches(found, threads, memory, dead))
@@ -84,6 +87,7 @@ def fragments(
     local: str = "auto",
     compacted: bool | None = None,
     split_bytes: int = FRAGMENT,
+    views: bool = False,
     **settings: Any,
 ) -> list[Fragment]:
     """The same range as fragments of about `split_bytes` on the broker's disk; [] where it has no offsets."""
@@ -101,8 +105,9 @@ def fragments(
             settings=settings,
         )
         names, decoded = request.columns(columns), forms.forms(schema)
+        request.check_views(views, decoded)
         options = replace(options, columns=Decoding(decoded, names).reads, max_records=MOST_RECORDS)
         with Brokers(options.kafka) as brokers:
             client.reach(brokers)
             with brokers.steady():
-                return [Fragment(split, options, names, decoded) for split in bounded.planned(brokers, options)]
+                return [Fragment(split, options, names, decoded, views) for split in bounded.planned(brokers, options)]

@@ -127,3 +127,11 @@ def check_numbers(**given: object) -> None:
     """OptionError for an argument that is no number above 0."""
     for name, number in given.items():
         _positive(name, number)
+
+
+def check_views(views: object, forms: Mapping[str, object]) -> None:
+    """OptionError where keys and values are to be views and to be decoded."""
+    if not isinstance(views, bool):
+        raise OptionError(f"views is {views!r}: it must be True or False")
+    if views and forms:
+        raise OptionError("views goes without schema: decoded values are no views of what was read")

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from odradek.pipeline.decoding import columns, headers, old_formats
+from odradek.pipeline.decoding import columns, gather, headers, old_formats
 from odradek.pipeline.decoding.alike import Records
 from odradek.pipeline.decoding.bodies import ENOUGH, Bodies, BrokenBatch, Unpacker
-from odradek.pipeline.decoding.gather import binary, fixed
+from odradek.pipeline.decoding.gather import fixed
 from odradek.pipeline.decoding.selection import Batches, OldMessages, Selection, damaged
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records.errors import RecordError
@@ -22,6 +22,7 @@ ROWS = 50_000
 LARGE = 2 << 20
 """Bytes of a record batch above which merging is not worth the copy."""
 
+_VIEWS = pa.binary_view()
 _TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
     [
@@ -43,23 +44,32 @@ def batches(
     names: Sequence[str] = tuple(SCHEMA.names),
     rows: int = ROWS,
     check_crcs: bool = True,
+    views: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The records of `range` in `chunks`, which are consecutive, without control records and aborted ones.
 
     `names` are the columns, in this order, of SCHEMA_WITH_HEADERS; the others are not decoded.
     Each record batch has at most `rows` records and 16 MiB of them, or one record; small ones are merged up to LARGE.
+    With `views` keys and values are `binary_view`, of the memory of chunks, which must not be used again.
     PipelineError for a damaged batch, with its offset; earlier records may have been yielded or not.
     """
-    return _merged(_Reader(range, names, rows, check_crcs).pieces(chunks), rows)
+    return _merged(_Reader(range, names, rows, check_crcs, views).pieces(chunks), rows)
+
+
+def schema(names: Sequence[str], views: bool = False) -> pa.Schema:
+    """Of what `batches` yields."""
+    fields = (SCHEMA_WITH_HEADERS.field(name) for name in names)
+    return pa.schema([field.with_type(_VIEWS) if views and field.type == pa.binary() else field for field in fields])
 
 
 class _Reader:
     """Record batches of one range, before merging."""
 
-    def __init__(self, range: Range, names: Sequence[str], rows: int, check_crcs: bool) -> None:
+    def __init__(self, range: Range, names: Sequence[str], rows: int, check_crcs: bool, views: bool) -> None:
         self._range, self._names, self._rows, self._check_crcs = range, names, rows, check_crcs
-        self._schema = pa.schema([SCHEMA_WITH_HEADERS.field(name) for name in names])
-        self._unpacker = Unpacker()
+        self._schema = schema(names, views)
+        self._unpacker = Unpacker(kept=views)
+        self._bytes, self._gathered = (_VIEWS, gather.views) if views else (pa.binary(), gather.binary)
 
     def pieces(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
         selection = Selection(self._range, self._check_crcs)
@@ -92,8 +102,8 @@ class _Reader:
     def _piece(self, records: Records) -> pa.RecordBatch:
         return self._batch(
             len(records.offsets),
-            key=lambda: binary(records.data, records.keys, records.key_sizes),
-            value=lambda: binary(records.data, records.values, records.value_sizes),
+            key=lambda: self._gathered(records.data, records.keys, records.key_sizes),
+            value=lambda: self._gathered(records.data, records.values, records.value_sizes),
             offset=lambda: fixed(records.offsets, pa.int64()),
             timestamp=lambda: self._times(records.offsets, records.times),
             timestampType=lambda: fixed(records.time_types, pa.int32()),
@@ -125,8 +135,8 @@ class _Reader:
     def _of_part(self, part: old_formats.Rows) -> pa.RecordBatch:
         return self._batch(
             len(part.offsets),
-            key=lambda: pa.array(part.keys, pa.binary()),
-            value=lambda: pa.array(part.values, pa.binary()),
+            key=lambda: pa.array(part.keys, self._bytes),
+            value=lambda: pa.array(part.values, self._bytes),
             offset=lambda: pa.array(part.offsets, pa.int64()),
             timestamp=lambda: self._times(np.array(part.offsets), np.array(part.times, np.int64)),
             timestampType=lambda: pa.array(part.time_types, pa.int32()),

@@ -43,8 +43,9 @@ class Unpacker:
     The kernel allocates the buffer's memory at the first write, so its size is a limit and not a cost.
     """
 
-    def __init__(self, limit: int = codecs.DEFAULT_LIMIT) -> None:
-        self._limit = limit
+    def __init__(self, limit: int = codecs.DEFAULT_LIMIT, kept: bool = False) -> None:
+        """`kept`: unpacked records are copied out of the buffer, and stay valid."""
+        self._limit, self._kept = limit, kept
         self._buffer: np.ndarray | None = None
 
     def of(self, batches: Batches, rows: int) -> Iterator[Bodies]:
@@ -67,8 +68,8 @@ class Unpacker:
         yield self._group(batches.heads[first:], bounds)
 
     def _group(self, heads: np.ndarray, bounds: list[int]) -> Bodies:
-        places = np.array(bounds, np.int64)
-        return Bodies(self._scratch(), heads, places[:-1], places[1:])
+        places, data = np.array(bounds, np.int64), self._scratch()
+        return Bodies(data[: bounds[-1]].copy() if self._kept else data, heads, places[:-1], places[1:])
 
     def _unpack(self, batches: Batches, index: int, used: int) -> int:
         """Unpack a batch behind `used` bytes; returns its length."""

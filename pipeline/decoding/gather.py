@@ -1,4 +1,4 @@
-"""Build Arrow arrays from byte strings scattered over one buffer, copied in C."""
+"""Build Arrow arrays from byte strings scattered over one buffer: copied in C, or as views of that buffer."""
 
 from __future__ import annotations
 
@@ -18,6 +18,37 @@ def binary(data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> pa.Array:
         return pa.nulls(len(at), pa.binary())
     runs = _runs(at, sizes)
     return _copied(data, at, sizes, runs) if len(runs) * ALIKE <= len(at) else _taken(data, at, sizes)
+
+
+_VIEW = np.dtype([("size", "<i4"), ("prefix", "<u4"), ("buffer", "<i4"), ("at", "<i4")])
+_INLINE = 12  # bytes up to which a view holds the bytes themselves, from "prefix" on
+
+
+def views(data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> pa.Array:
+    """The same as a `binary_view` that keeps `data` alive, whose bytes must not change any more.
+
+    The stretch from the first piece to the end of the last must be below 2 GiB.
+    """
+    if len(at) == 0 or sizes.max() < 0:
+        return pa.nulls(len(at), pa.binary_view())
+    first, end = int(at[0]), int(at[-1] + max(sizes[-1], 0))
+    found, long = np.zeros(len(at), _VIEW), sizes > _INLINE
+    found["size"] = np.maximum(sizes, 0)
+    places = at if long.all() else at[long]
+    found["at"][long] = places - first
+    if places.size:
+        found["prefix"][long] = np.ndarray(len(data) - 3, "<u4", data, 0, 1)[places]
+    _put_inline(found, data, at, np.where(long, 0, sizes))
+    buffers = [_validity(sizes < 0), pa.py_buffer(found), pa.py_buffer(data[first:end])]
+    return pa.Array.from_buffers(pa.binary_view(), len(at), buffers)
+
+
+def _put_inline(found: np.ndarray, data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> None:
+    """The bytes of those of these sizes: the k-th of all in one step."""
+    raw, short = found.view(np.uint8).reshape(-1, _VIEW.itemsize), np.flatnonzero(sizes > 0)
+    for place in range(_INLINE):
+        raw[short, 4 + place] = data[at[short] + place]
+        short = short[sizes[short] > place + 1]
 
 
 def _runs(at: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from odradek.pipeline.batches import Hole, whole
 from odradek.pipeline.errors import PipelineError
@@ -87,14 +88,14 @@ def _is_readable(directory: Path) -> bool:
     return OpenFile(os.path.join(directory, last)).fd >= 0
 
 
-def read(directory: str, what: Range, committed: bool, holes: Holes) -> Iterator[Chunk]:
+def read(directory: str, what: Range, committed: bool, holes: Holes, kept: bool = False) -> Iterator[Chunk]:
     """The batches with records of the range, from those that hold its first to those that hold its last, as chunks.
 
-    The next chunk takes the memory of the last one.
+    The next chunk takes the memory of the last one, unless that is to be `kept`.
     `committed`: with the transactions to skip; the range's end must then be at or before a last stable offset. `holes`
     says whether offsets may be in no batch. Raises NotLocal, after the chunks before that.
     """
-    offset, where, buffer = what.start, directory, _Buffer()
+    offset, where, buffer = what.start, directory, _Buffer(kept)
     try:
         files = OfflineReader(directory, committed) if offset < what.end else None
         while files is not None and offset < what.end:
@@ -116,14 +117,20 @@ def read(directory: str, what: Range, committed: bool, holes: Holes) -> Iterator
 
 
 class _Buffer:
-    """Memory for one piece after the other: fresh memory for each would double the time of reading."""
+    """Memory for one piece after the other: fresh memory for each would double the time of reading.
 
-    def __init__(self) -> None:
-        self._room = np.empty(PIECE, np.uint8)
+    Pieces that are `kept` get memory of Arrow's pool, which has it again when the last array of a piece is gone.
+    """
+
+    def __init__(self, kept: bool) -> None:
+        self._kept = kept
+        self._room = np.empty(0 if kept else PIECE, np.uint8)
 
     def filled(self, file: OpenFile, position: int, size: int) -> memoryview:
-        """At most `size` bytes of the file, fewer at its end; valid until the next call."""
-        if size > len(self._room):
+        """At most `size` bytes of the file, fewer at its end; valid until the next call unless they are kept."""
+        if self._kept:
+            self._room = np.frombuffer(pa.allocate_buffer(size), np.uint8)
+        elif size > len(self._room):
             self._room = np.empty(size, np.uint8)
         room = self._room.data[:size]
         return room[: os.preadv(file.fd, [room], position)]

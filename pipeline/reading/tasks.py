@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from odradek.pipeline import between_tasks
@@ -32,29 +33,48 @@ def read(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
     return parquet.write(records, split.span, options.parquet) if options.parquet else records
 
 
-def batches(options: ReadOptions, split: Split, brokers: Brokers | None = None) -> Iterator[pa.RecordBatch]:
-    """The records of a split, in order, in any process; `brokers` as in `wire.fetching`."""
+def batches(
+    options: ReadOptions, split: Split, brokers: Brokers | None = None, views: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """The records of a split, in order, in any process; `brokers` as in `wire.fetching`, `views` as in `decoding`."""
     if options.fail_on_data_loss:
-        return _records(options, chunks(options, split, split.span, brokers), split.span)
+        return _records(options, chunks(options, split, split.span, brokers, views), split.span, views)
     return _what_is_left(options, split)
 
 
-def _records(options: ReadOptions, chunks: Iterable[Chunk], span: Range) -> Iterator[pa.RecordBatch]:
+def _records(
+    options: ReadOptions, chunks: Iterable[Chunk], span: Range, views: bool = False
+) -> Iterator[pa.RecordBatch]:
     check_crcs = options.kafka.get("check.crcs", "true").lower() != "false"
-    return arrow.batches(chunks, span, options.columns, check_crcs=check_crcs)
+    return arrow.batches(chunks, span, options.columns, check_crcs=check_crcs, views=views)
 
 
-def chunks(options: ReadOptions, split: Split, rest: Range, brokers: Brokers | None = None) -> Iterator[Chunk]:
-    """Whole batches with the offsets of `rest`, a part of the split; over the wire by `brokers`, if there are any."""
+def chunks(
+    options: ReadOptions, split: Split, rest: Range, brokers: Brokers | None = None, kept: bool = False
+) -> Iterator[Chunk]:
+    """Whole batches with the offsets of `rest`, a part of the split; over the wire by `brokers`, if there are any.
+
+    `kept`: each chunk has memory of its own.
+    """
     with Holes(options.kafka, rest, options.compacted, options.fail_on_data_loss) as holes:
         if not _is_here(options, split):
-            yield from fetching.read(options.kafka, rest, options.committed, holes, split.topic_id, brokers)
+            found = fetching.read(options.kafka, rest, options.committed, holes, split.topic_id, brokers)
+            yield from _copies(found) if kept else found
             return
         assert split.location is not None
         try:
-            yield from segments.read(split.location.place.directory, rest, options.committed, holes)
+            yield from segments.read(split.location.place.directory, rest, options.committed, holes, kept)
         except segments.NotLocal as why:
-            yield from _from_leader(options, split, replace(rest, start=why.offset), holes, why)
+            found = _from_leader(options, split, replace(rest, start=why.offset), holes, why)
+            yield from _copies(found) if kept else found
+
+
+def _copies(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """In memory of Arrow's pool, which has it again when the last array of a chunk is gone."""
+    for chunk in chunks:
+        room = np.frombuffer(pa.allocate_buffer(len(chunk.data)), np.uint8)
+        room[:] = np.frombuffer(chunk.data, np.uint8)
+        yield chunk._replace(data=room.data)
 
 
 def _from_leader(

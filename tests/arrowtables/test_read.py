@@ -87,6 +87,21 @@ def test_compressed_records_are_read_by_several_threads(broker: Any, codec: str)
     assert table(broker, name, threads=3).to_pylist() == [expected(one) for one in sent]
 
 
+@pytest.mark.parametrize("local", ["only", "off"])
+def test_keys_and_values_are_views_where_they_are_asked_for(broker: Any, local: str) -> None:
+    """All batches together, each of which keeps the memory that it refers to; in fragments likewise."""
+    name = create_topic(broker, partitions=PARTITIONS, segment_bytes=4000)
+    sent = send(broker, name, range(150), PARTITIONS, batch_num_messages=7)
+    found = table(broker, name, local=local, views=True, threads=2)
+    assert {str(found.schema.field(column).type) for column in ("key", "value")} == {"binary_view"}
+    assert found.to_pylist() == [expected(one) for one in sent]
+    parts = arrow.fragments(name, bootstrap_servers=broker.bootstrap, local=local, views=True, split_bytes=2000)
+    again = pickle.loads(pickle.dumps(parts))
+    tables = [part.read().read_all() for part in again]
+    assert pa.concat_tables(tables).to_pylist() == [expected(one) for one in sent]
+    assert {one.schema for one in tables} == {again[0].schema} == {found.schema}
+
+
 # -- ranges and columns
 
 

@@ -127,3 +127,9 @@ def test_errors_are_in_the_words_of_this_package(theirs: str, ours: str) -> None
 def _is_a_plain_line(text: str) -> None:
     assert "\n" not in text
     assert not [word for word in ("Spark", "failOnDataLoss", "kafka.", "odradek.", "startingOffsets") if word in text]
+
+
+def test_views_are_refused_where_values_are_decoded() -> None:
+    for given, told in ((1, "views is 1: it must be True or False"), (True, "views goes without schema")):
+        with pytest.raises(OptionError, match=told):
+            arrow.read("t", schema="text", views=given, bootstrap_servers="localhost:1")  # type: ignore[arg-type]

@@ -63,6 +63,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     codec=st.sampled_from((codecs.NONE, codecs.NONE, codecs.LZ4)),
     appended=st.sampled_from((None, None, NOW + 5)),
     rows=st.sampled_from((70, 50_000)),
+    views=st.booleans(),
 )
 def test_records_of_any_shapes_are_read(
     shapes: Sequence[tuple[int, int | None, int | None, int, int]],
@@ -71,11 +72,12 @@ def test_records_of_any_shapes_are_read(
     codec: int,
     appended: int | None,
     rows: int,
+    views: bool,
 ) -> None:
     log = Log()
     for _ in range(batches):
         log.batch([record[1:] for record in records(shapes)], codec, appended, gap=gap - 1)
-    assert read(log, rows=rows) == log.rows(0, log.next_offset, True)
+    assert read(log, rows=rows, views=views) == log.rows(0, log.next_offset, True)
 
 
 @settings(max_examples=150)
@@ -242,13 +244,14 @@ def test_scattered_bytes_become_an_array(runs: Sequence[tuple[int, int, int]], s
             at.append(place)
             sizes.append(size)
             place += max(size, 0) + gap + (index % 3 if short else 0)
-    found = gather.binary(data, np.array(at), np.array(sizes))
-    found.validate(full=True)
-    assert found.type == pa.binary()
     expected = [
         None if size < 0 else data[start : start + size].tobytes() for start, size in zip(at, sizes, strict=True)
     ]
-    assert found.to_pylist() == expected
+    for make, kind in ((gather.binary, pa.binary()), (gather.views, pa.binary_view())):
+        found = make(data, np.array(at), np.array(sizes))
+        found.validate(full=True)
+        assert found.type == kind
+        assert found.to_pylist() == expected
 
 
 def test_a_range_within_a_table_is_read() -> None:
@@ -258,3 +261,24 @@ def test_a_range_within_a_table_is_read() -> None:
     assert read(log, Range(TOPIC, PARTITION, 50, 410)) == log.rows(50, 410, True)
     assert read(log, Range(TOPIC, PARTITION, 50, 410), check_crcs=False) == log.rows(50, 410, True)
     assert whole(log).end == 600
+
+
+def test_views_end_with_the_data_and_are_of_its_memory() -> None:
+    """The last piece has fewer bytes than a view holds itself, and there is nothing behind it."""
+    data = np.frombuffer(b"0123456789abcdef" + b"xy", np.uint8)
+    found = gather.views(data, np.array([0, 16]), np.array([16, 2]))
+    found.validate(full=True)
+    assert found.to_pylist() == [b"0123456789abcdef", b"xy"]
+    assert found.buffers()[2].address == data.ctypes.data
+    assert gather.views(data, np.array([16, 18]), np.array([2, 0])).to_pylist() == [b"xy", b""]
+
+
+def test_views_keep_what_each_batch_was_read_into() -> None:
+    """Also that of compressed batches, which are unpacked into one buffer over and over."""
+    log = Log()
+    for codec in (codecs.NONE, codecs.LZ4, codecs.ZSTD, codecs.LZ4):
+        log.batch([record[1:] for record in records([(70, 5, 100, 0, 0)])], codec)
+    log.message_set([(NOW, b"k", b"v" * 20, ())] * 2, 1)
+    found = list(arrow.batches(log.chunks([1, 1, 1], True), whole(log), rows=70, views=True))
+    assert {batch.schema.field("value").type for batch in found} == {pa.binary_view()}
+    assert shown(found) == [row._replace(headers=None) for row in log.rows(0, log.next_offset, True)]

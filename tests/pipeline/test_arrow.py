@@ -41,16 +41,17 @@ def read(
     sizes=st.lists(st.integers(1, 10), max_size=3),
     rows=st.sampled_from((1, 7, 50_000)),
     committed=st.booleans(),
+    views=st.booleans(),
 )
 def test_reader_returns_the_written_records_of_any_range(
-    seed: int, count: int, cut: tuple[float, float], sizes: Sequence[int], rows: int, committed: bool
+    seed: int, count: int, cut: tuple[float, float], sizes: Sequence[int], rows: int, committed: bool, views: bool
 ) -> None:
     log = some_log(seed, count)
     first = log.parts[0].first
     start, end = (first + int(share * (log.next_offset - first)) for share in cut)
     start = max(start, 0)
     expected = log.rows(start, end, committed)
-    assert read(log, Range(TOPIC, PARTITION, start, end), committed, sizes, rows=rows) == expected
+    assert read(log, Range(TOPIC, PARTITION, start, end), committed, sizes, rows=rows, views=views) == expected
 
 
 @pytest.mark.parametrize("seed", range(3))
