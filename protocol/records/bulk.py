@@ -23,7 +23,7 @@ HEAD = WIRE.newbyteorder("=")
 WIDE = 64  # from this number of batches on a step for all costs less than a loop over each
 LEAST_RECORD = 7  # bytes of a record with its length
 WORTH = 32  # records of one size: fewer cost less one by one
-ENOUGH = 16 << 20
+COPIED = 256  # bytes of a record up to which copying it costs less than to index it in place
 _FAR = 1 << 60
 _FIRST_MANY = 64  # in most batches the 64 first offset deltas have one byte, the next ones two
 _LONGEST_LENGTH = 10  # bytes of a varint
@@ -85,9 +85,9 @@ def _of_any_length(data: np.ndarray, first: np.ndarray, at: np.ndarray) -> tuple
     return (numbers >> np.uint64(1)).view(np.int64) ^ -(numbers & np.uint64(1)).view(np.int64), at
 
 
-def indexable(body: np.ndarray) -> bytes | memoryview:
-    """`body` in the form that Python indexes fastest: a copy where that is cheap."""
-    return body.tobytes() if len(body) <= ENOUGH else body.data
+def _indexable(body: np.ndarray, records: int) -> bytes | memoryview:
+    """`body` in the form that Python indexes fastest: a copy where that costs less than it saves for each record."""
+    return body.tobytes() if len(body) <= COPIED * records else body.data
 
 
 class Stretch(NamedTuple):
@@ -111,7 +111,7 @@ def stretches(body: np.ndarray, at: int, count: int) -> Iterator[Stretch]:
             found, few, many = np.arange(at, at + run * size, size), WORTH, many * 16
             at += run * size
         else:
-            flat = indexable(body[base:]) if flat is None else flat
+            flat = _indexable(body[base:], count) if flat is None else flat
             run, few, many = min(count, few), few * 4, _FIRST_MANY
             found, at = _one_by_one(flat, at - base, run)
             found, at = found + base, at + base
