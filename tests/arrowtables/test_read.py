@@ -102,6 +102,17 @@ def test_keys_and_values_are_views_where_they_are_asked_for(broker: Any, local: 
     assert {one.schema for one in tables} == {again[0].schema} == {found.schema}
 
 
+@pytest.mark.parametrize("local", ["only", "off"])
+def test_views_outlive_what_is_read_after_them(broker: Any, local: str) -> None:
+    """Views of more than twelve bytes, in several segments and responses."""
+    name = create_topic(broker, segment_bytes=4000)
+    values = [b"%05d" % number * 40 for number in range(200)]
+    arrow.write(pa.table({"value": values}), name, bootstrap_servers=broker.bootstrap, batch_size=1000)
+    more: dict[str, Any] = {} if local == "only" else {"max_partition_fetch_bytes": 3000}
+    batches = list(arrow.read(name, local=local, views=True, bootstrap_servers=broker.bootstrap, threads=1, **more))
+    assert pa.Table.from_batches(batches)["value"].to_pylist() == values
+
+
 # -- ranges and columns
 
 

@@ -276,8 +276,8 @@ def test_views_end_with_the_data_and_are_of_its_memory() -> None:
 def test_views_keep_what_each_batch_was_read_into() -> None:
     """Also that of compressed batches, which are unpacked into one buffer over and over."""
     log = Log()
-    for codec in (codecs.NONE, codecs.LZ4, codecs.ZSTD, codecs.LZ4):
-        log.batch([record[1:] for record in records([(70, 5, 100, 0, 0)])], codec)
+    for size, codec in enumerate((codecs.NONE, codecs.LZ4, codecs.ZSTD, codecs.LZ4), 100):
+        log.batch([record[1:] for record in records([(70, 20, size, 0, 0)])], codec)
     log.message_set([(NOW, b"k", b"v" * 20, ())] * 2, 1)
     found = list(arrow.batches(log.chunks([1, 1, 1], True), whole(log), rows=70, views=True))
     assert {batch.schema.field("value").type for batch in found} == {pa.binary_view()}

@@ -13,8 +13,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, UnknownTopic
-from odradek.pipeline.types import Chunk, Range
+from odradek.pipeline.types import LATEST, Chunk, Range
 from odradek.pipeline.wire import retries
+from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.wire.fetching import read
 from odradek.pipeline.wire.holes import Holes
 
@@ -107,6 +108,20 @@ def test_next_chunk_is_requested_ahead(broker: Any, monkeypatch: pytest.MonkeyPa
         untils.append(chunk.until)
         assert asked == [until for until in untils if until < 90]
     assert len(untils) > 3
+
+
+def test_connections_are_usable_after_a_read_that_was_abandoned(broker: Any) -> None:
+    """Its last request was sent ahead, and its response is not taken for that to another one."""
+    topic = create_topic(broker)
+    fill(broker, topic, 30)
+    kafka, wanted = {"bootstrap.servers": broker.bootstrap, **PIECES}, Range(topic, 0, 0, 90)
+    with Brokers(kafka) as brokers, Holes(kafka, wanted) as holes:
+        going = read(kafka, wanted, False, holes, brokers=brokers)
+        next(going)
+        going.close()  # type: ignore[attr-defined]
+        assert brokers.offsets([wanted.key], LATEST) == {wanted.key: 90}
+        again = read(kafka, wanted, False, holes, brokers=brokers)
+        assert offsets([chunk._replace(data=bytes(chunk.data)) for chunk in again], 0, 90) == list(range(90))
 
 
 def test_reader_waits_for_known_records(broker: Any) -> None:
