@@ -14,11 +14,10 @@ from odradek.pipeline.jobs import in_arrow
 from odradek.pipeline.jobs.archive.formats.avro import Codec
 from odradek.pipeline.jobs.archive.formats.formats import CONFLUENT, REGISTRY, Format
 from odradek.pipeline.jobs.archive.formats.writers import Writers
+from odradek.protocol import schema_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_MAGIC, _PREFIX = 0, 5  # the first byte, and the prefix's length: the other four have the schema's id, big-endian
 
 Columns = dict[str, pa.Array]
 
@@ -78,7 +77,7 @@ class _Step(ABC):
         if ids is None:
             return bodies
         pairs = zip(ids.to_pylist(), bodies.to_pylist(), strict=True)
-        framed = [None if one is None or body is None else prefix(one) + body for one, body in pairs]
+        framed = [None if one is None or body is None else schema_prefix.pack(one) + body for one, body in pairs]
         return pa.array(framed, pa.binary())
 
 
@@ -121,17 +120,6 @@ class Encoding(_Step):
 
 def unframed(data: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Schemas' ids, and the bytes behind them; both null where the bytes lack Confluent's prefix."""
-    pairs = [_split(each) for each in data.to_pylist()]
+    pairs = [schema_prefix.split(each) for each in data.to_pylist()]
     ids, bodies = zip(*pairs, strict=True) if pairs else ((), ())
     return pa.array(ids, pa.int32()), pa.array(bodies, pa.binary())
-
-
-def _split(data: bytes | None) -> tuple[int | None, bytes | None]:
-    if data is None or len(data) < _PREFIX or data[0] != _MAGIC:
-        return None, None
-    return int.from_bytes(data[1:_PREFIX], "big", signed=True), data[_PREFIX:]
-
-
-def prefix(schema_id: int) -> bytes:
-    """The bytes in front of a body."""
-    return bytes([_MAGIC]) + schema_id.to_bytes(_PREFIX - 1, "big", signed=True)

@@ -16,8 +16,8 @@ from pyspark.sql import types as T
 
 from odradek.pipeline.errors import OptionError, PipelineError
 from odradek.pipeline.jobs import in_arrow
-from odradek.pipeline.jobs.archive.formats import avro_columns
 from odradek.pipeline.jobs.archive.formats.avro import Codec
+from odradek.protocol import schema_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,7 +91,7 @@ class Encoding:
     """Runs in a task."""
 
     def __init__(self, output: Output) -> None:
-        self._prefix = avro_columns.prefix(output.id)
+        self._prefix = schema_prefix.pack(output.id)
         self._codec = Codec(json.dumps(_without_times(json.loads(output.schema))))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
