@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from odradek.cluster.configs import admitted
 from odradek.cluster.configs.configtypes import (
@@ -42,6 +43,23 @@ def _loopback_and_port(value: Any) -> str | None:
     host = value.rpartition(":")[0].strip("[]")
     if _host_and_port(value) or (value and not admitted.is_loopback(host)):
         return "must be a loopback address and a port, for example 127.0.0.1:9405: the console has no authentication"
+    return None
+
+
+def _registry(value: Any) -> str | None:
+    if not value:
+        return None
+    try:
+        parts = urlsplit(value)
+        host = parts.hostname if parts.port != 0 and not (parts.query or parts.fragment) else None
+    except ValueError:
+        host = None
+    if not host:
+        return "must be the URL of a schema registry, for example http://127.0.0.1:8081"
+    if "@" in value:
+        return "must not contain a user: settings are shown"
+    if parts.scheme != "https" and not (parts.scheme == "http" and admitted.is_loopback(host)):
+        return "must begin with https://, or with http:// and a loopback address"
     return None
 
 
@@ -166,6 +184,13 @@ OWN_CONFIGS = (
         "Properties file of a client, as for --command-config: the console reads messages as the user that it names. "
         "Every program of this machine can then read what that user may read. Empty: as an anonymous client, and not "
         "at all if authorizer.class.name is set.",
+    ),
+    ConfigKey(
+        "odradek.console.schema.registry.url", STRING, "", LOW,
+        "URL of a schema registry with Confluent's REST interface: the console shows keys and values in Confluent's "
+        "wire format as Avro, by schemas that it fetches from there. https, or http to a loopback address; for example "
+        "http://127.0.0.1:8081. Empty: no Avro, and no connection.",
+        check=_registry,
     ),
     ConfigKey(
         "odradek.api.versions.like", STRING, "", LOW,

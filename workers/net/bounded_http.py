@@ -28,15 +28,19 @@ _REDIRECTS = 3
 def fetch(
     url: str, *, context: ssl.SSLContext | None = None, data: bytes | None = None,
     headers: Mapping[str, str] = {}, most: int = MOST, whole_s: float = WHOLE_S, connect_s: float = SILENCE_S,
-    read_s: float = SILENCE_S,
+    read_s: float = SILENCE_S, redirects: bool = True,
 ) -> bytes:  # fmt: skip
-    """The document at a file:, http: or https: URL; `data` is posted. OSError says what failed; see HttpStatus."""
+    """The document at a file:, http: or https: URL; `data` is posted. OSError says what failed; see HttpStatus.
+
+    Without `redirects` one is an HttpStatus.
+    """
     if urlsplit(url).scheme == "file":
         with open(unquote(urlsplit(url).path), "rb") as file:
             return _bounded(file.read(most + 1), most)
     until = time.monotonic() + whole_s
     request = urllib.request.Request(url, data, dict(headers))
-    opener = urllib.request.build_opener(_Redirects, *_handlers(context, min(read_s, whole_s)))
+    following = _Redirects if redirects else _NoRedirects
+    opener = urllib.request.build_opener(following, *_handlers(context, min(read_s, whole_s)))
     try:
         with opener.open(request, timeout=min(connect_s, whole_s)) as response:
             return _read(response, most, until)
@@ -113,6 +117,11 @@ def _bounded(data: bytes, most: int) -> bytes:
 def _host(url: str) -> str:
     """Without user, password and query, which may be secrets."""
     return urlsplit(url).hostname or "?"
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        """None: the status is the answer."""
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.broker.exporter.console import decoding
+from odradek.broker.exporter.console.avro import Schemas
 from odradek.protocol.batch import CONTROL, ENTRY, MAGIC_AT
 from odradek.protocol.records import batch_v2, convert, message_sets
 from odradek.protocol.records.batch_v2 import Record
@@ -26,6 +27,7 @@ class Browsed:
     limit: int
     key: str = ""
     form: str = decoding.AUTO
+    schemas: Schemas | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     looked_at: int = 0
@@ -69,8 +71,8 @@ class Browsed:
             {
                 "offset": offset,
                 "timestamp": timestamp,
-                "key": decoding.shown(key, self.form),
-                "value": decoding.shown(value, self.form),
+                "key": decoding.shown(key, self.form, self.schemas),
+                "value": decoding.shown(value, self.form, self.schemas),
                 "headers": [_header(name, data) for name, data in headers[:HEADERS]],
                 "more_headers": max(0, len(headers) - HEADERS),
             }

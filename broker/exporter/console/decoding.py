@@ -1,4 +1,4 @@
-"""Keys and values of records as a reader can see them: text, JSON, hexadecimal. Pure.
+"""Keys and values of records as a reader can see them: text, JSON, Avro, hexadecimal. Pure.
 
 What is shown is text for a page that inserts it as text. It is bounded: a record may have many megabytes.
 """
@@ -10,22 +10,40 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-AUTO, TEXT, JSON, HEX = "auto", "text", "json", "hex"
-FORMATS = (AUTO, TEXT, JSON, HEX)
+from odradek.broker.exporter.console import avro
+from odradek.broker.exporter.console.avro import Schemas
+from odradek.broker.exporter.console.errors import NotAvro
+from odradek.protocol import schema_prefix
+
+AUTO, TEXT, JSON, AVRO, HEX = "auto", "text", "json", "avro", "hex"
+FORMATS = (AUTO, TEXT, JSON, AVRO, HEX)
 SHOWN = 8192  # bytes of a key or a value, at most
 INDENTED = 65536  # bytes of a JSON text that is laid out in lines, at most
 _LINE = 16  # bytes of a line of hexadecimal
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
-def shown(data: bytes | None, wanted: str = AUTO) -> dict[str, Any] | None:
-    """`data` in a format: {as, text, bytes, cut}; None for null.
+def shown(data: bytes | None, wanted: str = AUTO, schemas: Schemas | None = None) -> dict[str, Any] | None:
+    """`data` in a format: {as, text, bytes, cut}, and for Avro a `note`; None for null.
 
-    `auto` is JSON where the data are an object or an array, text where they are UTF-8 without control characters, else
-    hexadecimal. `json` of anything else is text, and `text` of any bytes has U+FFFD for what is not UTF-8.
+    `auto` is JSON where the data are an object or an array, text where they are UTF-8 without control characters, Avro
+    where they are that of a schema, else hexadecimal. `json` of anything else is text, `avro` of anything else `auto`,
+    and `text` of any bytes has U+FFFD for what is not UTF-8. A note says which schema it is, or why it is not Avro.
     """
     if data is None:
         return None
+    if schemas is None or not (wanted == AVRO or (wanted == AUTO and schema_prefix.split(data[:SHOWN])[0] is not None)):
+        return _plain(data, wanted)
+    try:
+        text, is_cut, schema = avro.read(data, schemas, SHOWN)
+    except NotAvro as why:
+        return {**_plain(data, AUTO), "note": str(why)}
+    text = "".join(_indented(text))
+    cut = is_cut or len(text) > SHOWN
+    return {"as": AVRO, "text": text[:SHOWN], "bytes": len(data), "cut": cut, "note": schema}
+
+
+def _plain(data: bytes, wanted: str) -> dict[str, Any]:
     form, text = _decoded(data, wanted)
     return {"as": form, "text": text[:SHOWN], "bytes": len(data), "cut": len(text) > SHOWN or _is_cut(data, form)}
 

@@ -9,3 +9,7 @@ class Refused(Exception):
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
         self.status = status
+
+
+class NotAvro(Exception):
+    """Why a key or a value is not shown as Avro; one line."""

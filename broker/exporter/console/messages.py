@@ -1,8 +1,8 @@
 """Reads records of one partition as an ordinary client of the broker, with the rights of the console's user.
 
 Bounds of one request: BYTES fetched (and one batch more, as a Fetch returns at least one), the records and the unpacked
-bytes of `browsed_records`, SECONDS of `broker_client`. Reads uncommitted records too, as the console
-consumer does without options.
+bytes of `browsed_records`, SECONDS of `broker_client`, and those of `schema_requests`. Reads uncommitted records too,
+as the console consumer does without options.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from odradek.broker.exporter.console import decoding, paging
 from odradek.broker.exporter.console.broker_client import COMMAND_CONFIG, SECONDS
 from odradek.broker.exporter.console.browsed_records import Browsed
 from odradek.broker.exporter.console.errors import Refused
+from odradek.broker.exporter.console.schema_registry import SchemaRegistry
+from odradek.broker.exporter.console.schema_requests import URL, Page
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.protocol.errors import LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from odradek.protocol.wire import INT32_MAX
@@ -43,24 +45,30 @@ class Wanted(NamedTuple):
     form: str = decoding.AUTO
 
 
-def read(config: BrokerConfig, snapshot: Snapshot, wanted: Wanted) -> dict[str, Any]:
+def read(
+    config: BrokerConfig, snapshot: Snapshot, wanted: Wanted, registry: SchemaRegistry | None = None
+) -> dict[str, Any]:
     """The records, and where to go on. Raises Refused, with one line."""
+    if registry is None and wanted.form == decoding.AVRO:
+        raise Refused(400, f"format=avro: set {URL} to the address of a schema registry, and restart the broker")
     with client.connected(
         config, snapshot, "messages are not shown", f"read {wanted.topic}-{wanted.partition}"
     ) as cluster:
-        return _read(cluster, wanted)
+        return _read(cluster, wanted, registry)
 
 
 # -- reading
 
 
-def _read(cluster: Cluster, wanted: Wanted) -> dict[str, Any]:
+def _read(cluster: Cluster, wanted: Wanted, registry: SchemaRegistry | None) -> dict[str, Any]:
+    page = Page()
+    schemas = None if registry is None else lambda number: registry.find(number, page)
     deadline = time.monotonic() + SECONDS
     where = wanted.topic, wanted.partition
     leader = _leader(cluster, where)
     first, end = (_offset(cluster, where, at) for at in (_EARLIEST, _LATEST))
     start = min(max(_start(cluster, wanted, end), first), end)
-    browsed = Browsed(start, wanted.limit, wanted.key, wanted.form)
+    browsed = Browsed(start, wanted.limit, wanted.key, wanted.form, schemas)
     fetched = 0
     while browsed.offset < end and not browsed.is_full and fetched < BYTES and time.monotonic() < deadline:
         data = _fetch(cluster, leader, where, browsed.offset)
@@ -69,7 +77,8 @@ def _read(cluster: Cluster, wanted: Wanted) -> dict[str, Any]:
         fetched += len(data)
         browsed.feed(data)
     about = {"topic": wanted.topic, "partition": wanted.partition, "first": first, "end": end, "from": start}
-    return {**about, "next": browsed.offset, "rows": browsed.rows, "skipped": browsed.skipped, "bytes": fetched}
+    found = {"rows": browsed.rows, "skipped": browsed.skipped, "notes": page.notes}
+    return {**about, **found, "next": browsed.offset, "bytes": fetched}
 
 
 def _leader(cluster: Cluster, where: tuple[str, int]) -> int:

@@ -19,6 +19,8 @@ from odradek.broker.exporter.console import broker_settings, guard, paging, view
 from odradek.broker.exporter.console.errors import Refused
 from odradek.broker.exporter.console.moments import Moment, Moments
 from odradek.broker.exporter.console.paging import Query
+from odradek.broker.exporter.console.schema_registry import SchemaRegistry
+from odradek.broker.exporter.console.schema_requests import URL
 from odradek.cluster.metadata.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,8 @@ class Site:
 
     def __init__(self, moments: Moments, config: BrokerConfig) -> None:
         self._moments, self._config = moments, config
+        registry = config[URL]
+        self._registry = SchemaRegistry(registry) if registry else None
         self._turn, self._readers = asyncio.Lock(), 0
         self._answers: Mapping[str, Answer] = {
             "/api/overview": self._of_moment(lambda moment, _: views.overview(moment)),
@@ -86,7 +90,7 @@ class Site:
         from odradek.broker.exporter.console import messages  # kafka-python, when there is something to read
 
         wanted = messages.wanted_of(given)
-        return await self._as_client(lambda snapshot: messages.read(self._config, snapshot, wanted))
+        return await self._as_client(lambda snapshot: messages.read(self._config, snapshot, wanted, self._registry))
 
     async def _differences(self, _: Parameters) -> dict[str, Any]:
         from odradek.broker.exporter.console import differences

@@ -258,6 +258,7 @@ function messages(data, place) {
   const range = `Offsets ${plain(data.first)} to ${plain(data.end)} (the end); read from ${plain(data.from)}`;
   parts.push(make("p", {}, `${range}, ${bytes(data.bytes)}. `,
     data.next < data.end ? link("Go on", "messages", more, "next") : "This is the end."));
+  parts.push(...data.notes.map((line) => make("p", {}, line)));
   parts.push(...data.skipped.map((line) => make("p", {}, `Not shown: ${line}`)));
   parts.push(table(`${data.rows.length} records of ${data.topic}-${data.partition}`, RECORDS, data.rows));
   return { title: "Messages", status: `${data.rows.length} records of ${data.topic}-${data.partition}`, parts };
@@ -276,7 +277,8 @@ const RECORDS = [
 function content(shown) {
   if (shown === null) return make("span", { class: "soft" }, "null");
   const cut = shown.cut ? ` of ${bytes(shown.bytes)}, only the first are shown` : "";
-  return [make("span", { class: "tag soft" }, shown.as + cut), make("pre", {}, shown.text)];
+  const note = shown.note ? make("p", { class: "soft" }, shown.note) : null;
+  return [make("span", { class: "tag soft" }, shown.as + cut), note, make("pre", {}, shown.text)];
 }
 
 function messageForm(given) {
@@ -284,7 +286,7 @@ function messageForm(given) {
     make("label", {}, label, make("input", { name, type, value: value === undefined ? "" : value,
       "data-key": `box ${name}`, ...more }));
   const local = given.time ? new Date(Number(given.time)).toISOString().slice(0, 19) : "";
-  const formats = ["auto", "text", "json", "hex"].map((one) =>
+  const formats = ["auto", "text", "json", "avro", "hex"].map((one) =>
     make("option", { value: one, selected: one === (given.format || "auto") }, one));
   const form = make("form", { "aria-label": "What to read", submit: read },
     box("topic", "Topic", "text", given.topic, { required: true, id: "filter" }),

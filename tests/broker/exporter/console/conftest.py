@@ -15,6 +15,7 @@ from kafka.structs import OffsetAndMetadata
 
 from ....harness.broker import Broker
 from ....harness.process import free_port, wait_until
+from .registry_server import RegistryServer
 
 MARKUP = "<img src=x onerror=\"document.body.dataset.pwned='1'\">"
 GROUP = f"billing {MARKUP}"
@@ -72,13 +73,21 @@ def fill(broker: Broker) -> None:
 
 
 @pytest.fixture(scope="module")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+def registry() -> Iterator[RegistryServer]:
+    """The schema registry of the console, without schemas."""
+    with RegistryServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory, registry: RegistryServer) -> Iterator[Console]:
     """For a module of tests."""
     address = f"127.0.0.1:{free_port()}"
     keep_free = 1  # so that a full disk of this machine is nothing that is wrong with the broker
     broker = Broker(
-        tmp_path_factory.mktemp("console"), odradek_console_listener=address, odradek_retention_free_bytes=keep_free
-    )
+        tmp_path_factory.mktemp("console"), odradek_console_listener=address, odradek_retention_free_bytes=keep_free,
+        odradek_console_schema_registry_url=registry.url, odradek_metrics_listener=f"127.0.0.1:{free_port()}",
+    )  # fmt: skip
     try:
         running = started(broker, address)
         fill(broker)

@@ -80,7 +80,7 @@ def test_messages_are_decoded(console: Console) -> None:
     [
         ({"topic": "orders", "partition": "x"}, 400, "partition=x: must be a number"),
         ({"topic": "orders", "limit": 201}, 400, "limit=201: must be a number from 1 to 200"),
-        ({"topic": "orders", "format": "avro"}, 400, "format=avro: must be one of auto, text, json, hex"),
+        ({"topic": "orders", "format": "xml"}, 400, "format=xml: must be one of auto, text, json, avro, hex"),
         ({}, 400, "topic: name the topic to read"),
         ({"topic": "nothing"}, 502, "cannot read nothing-0: UNKNOWN_TOPIC_OR_PARTITION"),
         ({"topic": MARKUP}, 502, f"cannot read {MARKUP}-0: "),

@@ -9,9 +9,13 @@ from urllib.parse import urlencode
 import pytest
 from kafka import KafkaProducer
 
+from odradek.protocol import schema_prefix
+from odradek.protocol.records import varint
+
 from ....harness.browser import Browser
 from ....harness.process import wait_until
 from .conftest import GROUP, MARKUP, Console
+from .registry_server import RegistryServer
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("chromium")]
 
@@ -46,12 +50,22 @@ def test_the_overview_says_first_what_is_wrong(browser: Browser, console: Consol
     assert is_clean(browser)
 
 
-def test_markup_of_records_and_groups_is_shown_as_text(browser: Browser, console: Console) -> None:
+def test_markup_of_records_and_groups_is_shown_as_text(
+    browser: Browser, console: Console, registry: RegistryServer
+) -> None:
     show(browser, console, "messages", "records of orders-0", topic="orders", limit=5)
     assert MARKUP.replace('"', '\\"') in browser.text() and f"trace: {MARKUP}" in browser.text()
     assert is_clean(browser)
     show(browser, console, "messages", "records of payments-0", topic="payments")
     assert MARKUP in browser.text() and "000000  00 01 02 03" in browser.text()
+    assert is_clean(browser)
+    registry.add(8, "string")
+    with KafkaProducer(bootstrap_servers=console.broker.bootstrap, acks="all") as producer:
+        text = MARKUP.encode()
+        producer.send("avro", schema_prefix.pack(8) + varint.encode(len(text)) + text)
+        producer.send("avro", schema_prefix.pack(99))
+    show(browser, console, "messages", "schema 8, string", topic="avro")
+    assert MARKUP.replace('"', '\\"') in browser.text() and "no schema 99: the registry" in browser.text()
     assert is_clean(browser)
     show(browser, console, "groups", GROUP)
     browser.evaluate("document.querySelector('tbody a').click()")

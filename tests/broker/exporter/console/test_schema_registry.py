@@ -1,0 +1,167 @@
+"""Schemas of a registry: each is fetched once, by GET; whatever a registry sends or does not send costs little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from odradek.broker import config as configuration
+from odradek.broker.config import InvalidConfig
+from odradek.broker.exporter.console import schema_registry, schema_requests
+from odradek.broker.exporter.console.errors import NotAvro
+from odradek.broker.exporter.console.schema_registry import SchemaRegistry
+from odradek.broker.exporter.console.schema_requests import REQUESTS, URL, Page
+
+from .registry_server import Answer, RegistryServer, endless, reply, silent, slow_head
+
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+AT = "/v7/schemas/ids/7"
+
+
+@pytest.fixture
+def server() -> Iterator[RegistryServer]:
+    with RegistryServer() as running:
+        yield running
+
+
+def failed(registry: SchemaRegistry, number: int = 7) -> tuple[str, list[str]]:
+    """What is said of a value with that id, and of the page."""
+    page = Page()
+    with pytest.raises(NotAvro) as error:
+        registry.find(number, page)
+    assert "\n" not in f"{error.value}{''.join(page.notes)}"
+    return str(error.value), page.notes
+
+
+def test_a_schema_is_asked_for_once(server: RegistryServer) -> None:
+    server.add(7, ORDER)
+    registry = SchemaRegistry(server.url)
+    assert registry.find(7, Page()).name == "Order" and registry.find(7, Page()).name == "Order"
+    assert server.asked == [f"GET {AT}"]
+
+
+def test_an_unknown_id_is_asked_for_again_later(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = SchemaRegistry(server.url)
+    line = "no schema 7: the registry has no such schema, or not all that it names"
+    assert failed(registry) == (line, []) == failed(registry)
+    assert len(server.asked) == 1
+    monkeypatch.setattr(schema_registry, "UNKNOWN_S", 0.0)
+    assert failed(registry, 8)[0] == line.replace("7", "8") == failed(registry, 8)[0]
+    assert len(server.asked) == 3
+
+
+def test_schemas_that_it_names_are_loaded_first(server: RegistryServer) -> None:
+    field = {"name": "order", "type": "Order"}
+    named = {"name": "Order", "subject": "orders/a b", "version": 3}
+    server.answers["/v7/subjects/orders%2Fa%20b/versions/3"] = reply({"schema": '"int"', "references": [named]})
+    server.add(7, {"type": "record", "name": "Sale", "fields": [field]}, references=[named])
+    assert failed(SchemaRegistry(server.url))[0] == "no schema 7: it has no type 'Order'"
+    server.add(8, ORDER)
+    server.answers["/v7/subjects/orders%2Fa%20b/versions/3"] = server.answers["/v7/schemas/ids/8"]
+    found = SchemaRegistry(server.url).find(7, Page())
+    assert found.fields[0][1].fields[0][0] == "id"
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({"schemaType": "PROTOBUF"}, "no schema 7: it is PROTOBUF, not AVRO"),
+        ({"references": [{"subject": "a"}]}, "no schema 7: its references have no subject and version"),
+        ({"references": 5}, "no schema 7: its references have no subject and version"),
+        ({"schema": "{"}, "no schema 7: it is not JSON"),
+    ],
+)
+def test_a_schema_that_is_not_avro_is_one_line(server: RegistryServer, more: dict[str, Any], line: str) -> None:
+    server.answers[AT] = reply({"schema": '"int"', **more})
+    assert failed(SchemaRegistry(server.url)) == (line, [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (endless, "gives no schema: the answer has more than 262144 bytes"),
+        (silent, "has not answered in 5 s"),
+        (slow_head, "has not answered in 5 s"),
+        (reply(b"<html>"), "does not answer with JSON"),
+        (reply(b"[" * 100_000), "does not answer with JSON"),
+        (reply([]), "does not answer with a schema"),
+        (reply({"schema": 5}), "does not answer with a schema"),
+        (reply({}, 401), "gives no schema: the server at 127.0.0.1 answers 401"),
+        (reply({}, 404), "gives no schema: the server at 127.0.0.1 answers 404"),
+        (reply({}, 302, Location="http://127.0.0.1:1/"), "gives no schema: the server at 127.0.0.1 answers 302"),
+    ],
+)
+def test_a_registry_that_fails_is_one_line(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch, answer: Answer, line: str
+) -> None:
+    """It is not asked again for a while."""
+    server.answers[AT] = answer
+    if "5 s" in line:
+        monkeypatch.setattr(schema_requests, "WHOLE_S", 0.5)
+        line = line.replace("5 s", "0 s")
+    registry = SchemaRegistry(server.url)
+    whole = f"values are not shown as Avro: the schema registry of {URL} {line}"
+    for number in (7, 8):
+        why, notes = failed(registry, number)
+        assert why == "its schema is not known"
+        assert notes == [whole]
+    assert server.asked == [f"GET {AT}"]
+
+
+def test_a_request_that_does_not_end_is_the_only_one(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_requests, "WHOLE_S", 0.5)
+    monkeypatch.setattr(schema_registry, "DOWN_S", 0.0)
+    server.answers[AT] = slow_head
+    registry = SchemaRegistry(server.url)
+    failed(registry)
+    assert "has not ended an earlier answer" in failed(registry)[1][0]
+    assert len(server.asked) == 1
+
+
+def test_a_page_asks_for_few_schemas(server: RegistryServer) -> None:
+    registry, page = SchemaRegistry(server.url), Page()
+    for number in range(REQUESTS + 3):
+        with pytest.raises(NotAvro):
+            registry.find(number, page)
+    assert len(server.asked) == REQUESTS and len(page.notes) == 1
+
+
+def test_a_chain_of_references_ends(server: RegistryServer) -> None:
+    for version in range(REQUESTS + 3):
+        following = {"name": "x", "subject": "s", "version": version + 1}
+        server.answers[f"/v7/subjects/s/versions/{version}"] = reply({"schema": '"int"', "references": [following]})
+    server.answers[AT] = server.answers["/v7/subjects/s/versions/0"]
+    assert failed(SchemaRegistry(server.url))[0] == "its schema was not asked for"
+    assert len(server.asked) == REQUESTS
+
+
+def test_only_the_last_schemas_are_kept(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_registry, "KEPT", 3 * 600)
+    registry = SchemaRegistry(server.url)
+    for number in (1, 2, 3, 3, 1):
+        server.add(number, ["int"])
+        registry.find(number, Page())
+    assert [path[-1] for path in server.asked] == ["1", "2", "3", "1"]
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://registry.example:8081", "must begin with https://, or with http:// and a loopback address"),
+        ("ftp://127.0.0.1", "must begin with https://"),
+        ("https://ann:secret@registry.example", "must not contain a user"),
+        ("127.0.0.1:8081", "must be the URL of a schema registry"),
+        ("http://127.0.0.1:99999", "must be the URL of a schema registry"),
+        ("https://registry.example/?key=1", "must be the URL of a schema registry"),
+    ],
+)
+def test_an_address_that_does_not_fit_ends_the_start(url: str, why: str) -> None:
+    with pytest.raises(InvalidConfig, match=why):
+        configuration.resolve({"log.dirs": "data", "broker.id": "0", URL: url})
+
+
+@pytest.mark.parametrize("url", ["", "http://localhost:8081/apis/ccompat/v7", "http://[::1]:1", "https://r.example"])
+def test_an_address_of_this_machine_or_https_fits(url: str) -> None:
+    assert configuration.resolve({"log.dirs": "data", "broker.id": "0", URL: url})[URL] == url
