@@ -79,7 +79,8 @@ function chart(name, title, show, small = false) {
   const top = Math.max(1, ...values);
   const last = values.length ? values[values.length - 1] : 0;
   const words = `${title}: ${show(last)} now, at most ${show(Math.max(0, ...values))} in ${seconds(spread(points))}`;
-  const picture = drawn("svg", { class: small ? "chart small" : "chart", role: "img", "aria-label": words,
+  const said = small ? { role: "img", "aria-label": words } : { "aria-hidden": "true" }; // the caption has the words
+  const picture = drawn("svg", { class: small ? "chart small" : "chart", ...said,
     viewBox: "0 0 100 100", preserveAspectRatio: "none" }, drawn("path", { d: line(points, top) }));
   return small ? picture : make("figure", {}, picture, make("figcaption", {}, words));
 }
@@ -261,24 +262,25 @@ function messages(data, place) {
   parts.push(...data.notes.map((line) => make("p", {}, line)));
   parts.push(...data.skipped.map((line) => make("p", {}, `Not shown: ${line}`)));
   parts.push(table(`${data.rows.length} records of ${data.topic}-${data.partition}`, RECORDS, data.rows));
-  return { title: "Messages", status: `${data.rows.length} records of ${data.topic}-${data.partition}`, parts };
+  const status = `${data.rows.length} records of ${data.topic}-${data.partition}, read from offset ${data.from}`;
+  return { title: "Messages", status: [status, ...data.notes].join(". "), parts };
 }
 
 const RECORDS = [
   named("Offset", (one) => one.offset),
   named("Time", (one) => when(one.timestamp)),
-  named("Key", (one) => content(one.key)),
-  named("Value", (one) => content(one.value)),
+  named("Key", (one) => content(one.key, `Key of offset ${one.offset}`)),
+  named("Value", (one) => content(one.value, `Value of offset ${one.offset}`)),
   named("Headers", (one) => [
     ...one.headers.map((header) => make("p", {}, `${header.name}: ${header.value === null ? "null" : header.value}`)),
     one.more_headers ? `and ${one.more_headers} more` : null]),
 ];
 
-function content(shown) {
+function content(shown, what) {
   if (shown === null) return make("span", { class: "soft" }, "null");
   const cut = shown.cut ? ` of ${bytes(shown.bytes)}, only the first are shown` : "";
   const note = shown.note ? make("p", { class: "soft" }, shown.note) : null;
-  return [make("span", { class: "tag soft" }, shown.as + cut), note, make("pre", {}, shown.text)];
+  return [make("span", { class: "tag soft" }, shown.as + cut), note, make("pre", { "data-what": what }, shown.text)];
 }
 
 function messageForm(given) {
@@ -349,7 +351,7 @@ function group(data) {
 
 // -- settings
 
-const settingName = (one) => make("span", { tabindex: 0, "data-key": `setting ${one.name}` }, one.name);
+const settingName = (one) => make("span", { tabindex: -1, "data-key": `setting ${one.name}` }, one.name);
 
 function settings(data, place) {
   const columns = [
@@ -403,7 +405,7 @@ async function follow() {
   clearTimeout(timer);
   here = now;
   if (isNew) mark(now.view);
-  await load(now, mine, isNew);
+  await load(now, mine, isNew, true);
   if (mine === ticket && !VIEWS[now.view].isStill) timer = setTimeout(refresh, REFRESH_MS);
 }
 
@@ -413,16 +415,17 @@ async function refresh() {
   if (mine === ticket) timer = setTimeout(refresh, REFRESH_MS);
 }
 
-async function load(now, mine, isNew) {
+/** `isAsked`: the reader waits for it, so that what came is said. */
+async function load(now, mine, isNew, isAsked = false) {
   const view = VIEWS[now.view], source = view.data(now.parameters);
   try {
     const found = source ? await fetched(source) : null;
     if (mine !== ticket) return;
-    put(view.show(found, now), isNew);
+    put(view.show(found, now), isNew, isAsked);
     say("");
   } catch (error) {
     if (mine !== ticket) return;
-    if (isNew || view.isStill) put(empty(now), isNew);
+    if (isNew || view.isStill) put(empty(now), isNew, isAsked);
     say(error.message);
   }
 }
@@ -451,19 +454,30 @@ function say(line) {
   if (byId("error").textContent !== line) byId("error").textContent = line;
 }
 
-/** Replace what is shown; the focus and what is typed stay where they are. */
-function put(shown, isNew) {
+/** Replace what is shown; the focus, what is typed and what is scrolled stay where they are. */
+function put(shown, isNew, isAsked) {
   const focus = document.activeElement && document.activeElement.getAttribute("data-key");
   const typed = document.activeElement instanceof HTMLInputElement ? document.activeElement : null;
-  byId("view").replaceChildren(make("h2", {}, shown.title), ...shown.parts.flat());
+  const scrolled = isNew ? [] : [...document.querySelectorAll(".wide")].map((one) => one.scrollLeft);
+  byId("view").replaceChildren(make("h2", { id: "title" }, shown.title), ...shown.parts.flat());
+  document.querySelectorAll("#view .wide, #view pre").forEach(reachable);
+  document.querySelectorAll(".wide").forEach((one, at) => { one.scrollLeft = scrolled[at] || 0; });
   document.title = `${shown.title} · Odradek console`;
   document.body.setAttribute("data-shown", here.view);
   const again = focus && byId("view").querySelector(`[data-key="${CSS.escape(focus)}"]`);
   if (again) {
     if (typed && again instanceof HTMLInputElement) keep(typed, again);
     again.focus({ preventScroll: true });
-  } else if (focus && !isNew) byId("main").focus({ preventScroll: true });
-  if (isNew) byId("status").textContent = shown.status;
+  } else if (focus) byId("main").focus({ preventScroll: !isNew }); // what had it is gone: a screen reader says the title
+  if (isAsked) byId("status").textContent = shown.status;
+}
+
+/** What does not fit and scrolls gets the focus, so that keys can scroll it. */
+function reachable(one, at) {
+  if (one.scrollHeight <= one.clientHeight && one.scrollWidth <= one.clientWidth) return;
+  const name = one.getAttribute("data-what") || one.querySelector("caption").textContent;
+  const found = { tabindex: 0, role: "group", "aria-label": name, "data-key": `scrolls ${at}`, "data-scrolls": true };
+  filled(one, found, []);
 }
 
 function keep(before, after) {
@@ -485,6 +499,7 @@ function mark(view) {
 
 function press(event) {
   if (event.ctrlKey || event.altKey || event.metaKey) return;
+  if (event.target.hasAttribute("data-scrolls") && event.key.startsWith("Arrow")) return;
   const isTyping = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
   if (isTyping) {
     if (event.key === "Escape") byId("main").focus();

@@ -121,8 +121,54 @@ def test_a_screen_reader_gets_landmarks_names_and_headers(browser: Browser, cons
         role for role, _ in roles
     }
     assert ("navigation", "Views") in roles and ("searchbox", "Topics whose name contains") in roles
-    unnamed = [role for role, name in roles if role in ("link", "button", "textbox", "searchbox", "img") and not name]
+    named = ("link", "button", "textbox", "searchbox", "img", "image")
+    unnamed = [role for role, name in roles if role in named and not name]
     assert unnamed == []
+
+
+def test_what_was_asked_for_is_said(browser: Browser, console: Console) -> None:
+    show(browser, console, "messages", "5 records of orders-0", topic="orders", limit=5)
+    browser.evaluate("document.querySelector('input[name=limit]').value = '3'")
+    browser.evaluate("document.querySelector('form button').click()")
+    said = "document.getElementById('status').textContent"
+    browser.wait(f"{said}.startsWith('3 records of orders-0, read from offset 117')", "the status says what came")
+
+
+def test_the_focus_goes_along_to_another_view(browser: Browser, console: Console) -> None:
+    """A screen reader then says its title."""
+    show(browser, console, "topics", "orders")
+    browser.press("/")
+    browser.press("ArrowDown")
+    name = browser.evaluate("document.activeElement.textContent")
+    browser.press("Enter")
+    browser.wait("document.activeElement.id === 'main'", "the content has the focus")
+    assert ("main", f"Topic {name}") in browser.roles()
+
+
+def test_a_chart_is_read_once(browser: Browser, console: Console) -> None:
+    show(browser, console, "overview", "Records in a second")
+    said = [role for role, name in browser.roles() if name.startswith("Records in a second: ")]
+    assert not {"img", "image"} & set(said) and "StaticText" in said
+
+
+def test_keys_scroll_a_long_value(browser: Browser, console: Console) -> None:
+    """It has a name, and the arrows are its own; a short value is no stop of the Tab key."""
+    with KafkaProducer(bootstrap_servers=console.broker.bootstrap, acks="all") as producer:
+        producer.send("long", str(list(range(100))).encode(), key=b"short")
+    show(browser, console, "messages", "1 records of long-0", topic="long")
+    assert browser.evaluate("[...document.querySelectorAll('pre')].map((one) => one.tabIndex)") == [-1, 0]
+    assert ("group", "Value of offset 0") in browser.roles()
+    browser.evaluate("document.querySelector('pre[tabindex]').focus()")
+    browser.press("ArrowDown")
+    browser.wait("document.querySelector('pre[tabindex]').scrollTop > 0", "the key scrolls the value")
+
+
+def test_the_tab_key_passes_the_names_of_settings(browser: Browser, console: Console) -> None:
+    """There are hundreds; the arrows move along them."""
+    show(browser, console, "settings", "odradek.console.listener")
+    assert browser.evaluate("[...document.querySelectorAll('tbody *')].filter((one) => one.tabIndex >= 0).length") == 0
+    browser.press("ArrowDown")
+    assert browser.evaluate("document.activeElement.matches('tbody th *')")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
