@@ -8,11 +8,13 @@ or a local file. What is posted follows none: it has secrets, which are for one 
 from __future__ import annotations
 
 import http.client
+import socket
 import ssl
-import time
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
@@ -37,19 +39,27 @@ def fetch(
     if urlsplit(url).scheme == "file":
         with open(unquote(urlsplit(url).path), "rb") as file:
             return _bounded(file.read(most + 1), most)
-    until = time.monotonic() + whole_s
+    deadline = _Deadline(whole_s)
     request = urllib.request.Request(url, data, dict(headers))
     following = _Redirects if redirects else _NoRedirects
-    opener = urllib.request.build_opener(following, *_handlers(context, min(read_s, whole_s)))
+    opener = urllib.request.build_opener(following, *_handlers(context, min(read_s, whole_s), deadline.bound))
     try:
-        with opener.open(request, timeout=min(connect_s, whole_s)) as response:
-            return _read(response, most, until)
+        with deadline:
+            return _answer(opener, request, min(connect_s, whole_s), most)
     except http.client.HTTPException as error:
         raise OSError(f"the server at {_host(url)} does not speak HTTP: {type(error).__name__}") from None
-    except urllib.error.HTTPError as error:
-        raise HttpStatus(_host(url), error.code, _refusal(error)) from None
     except urllib.error.URLError as error:
         raise OSError(f"cannot connect to the server at {_host(url)}: {_why(error.reason)}") from None
+
+
+def _answer(
+    opener: urllib.request.OpenerDirector, request: urllib.request.Request, connect_s: float, most: int
+) -> bytes:  # fmt: skip
+    try:
+        with opener.open(request, timeout=connect_s) as response:
+            return _read(response, most)
+    except urllib.error.HTTPError as error:
+        raise HttpStatus(_host(request.full_url), error.code, _refusal(error)) from None
 
 
 def _why(error: object) -> str:
@@ -74,18 +84,22 @@ def _refusal(error: urllib.error.HTTPError) -> bytes:
             return b""
 
 
-def _handlers(context: ssl.SSLContext | None, read_s: float) -> tuple[urllib.request.BaseHandler, ...]:
-    """They wait for a connection as long as `open` says, and then for `read_s`."""
+def _handlers(
+    context: ssl.SSLContext | None, read_s: float, connected: Callable[[socket.socket], None]
+) -> tuple[urllib.request.BaseHandler, ...]:
+    """They wait for a connection as long as `open` says, and then for `read_s`; `connected` is told its socket."""
 
     class Plain(http.client.HTTPConnection):
         def connect(self) -> None:
             super().connect()
             self.sock.settimeout(read_s)
+            connected(self.sock)
 
     class Secure(http.client.HTTPSConnection):
         def connect(self) -> None:
             super().connect()
             self.sock.settimeout(read_s)
+            connected(self.sock)
 
     class Http(urllib.request.HTTPHandler):
         def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
@@ -98,14 +112,47 @@ def _handlers(context: ssl.SSLContext | None, read_s: float) -> tuple[urllib.req
     return Http(), Https()
 
 
-def _read(response: Any, most: int, until: float) -> bytes:
-    """The body; each read waits for SILENCE_S at most, all of them until `until`."""
+def _read(response: Any, most: int) -> bytes:
     found = b""
     while chunk := response.read1(_CHUNK):
         found = _bounded(found + chunk, most)
-        if time.monotonic() > until:
-            raise OSError("the answer takes too long")
     return found
+
+
+class _Deadline:
+    """Ends a request when its time is over: a server may send byte by byte, each within the timeout of a read."""
+
+    def __init__(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+        self._lock = threading.Lock()
+        self._sock: socket.socket | None = None
+        self._over = False
+
+    def bound(self, sock: socket.socket) -> None:
+        """This is the request's connection from now on."""
+        with self._lock:
+            self._sock = sock
+        if self._over:
+            self._end()
+
+    def _end(self) -> None:
+        with self._lock, suppress(OSError):
+            self._over = True
+            if self._sock is not None:
+                # As a plain socket: its thread may be in OpenSSL, with a state that SSLSocket.shutdown would take away.
+                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        """OSError if the time was over before the end, whatever the closed connection led to."""
+        self._timer.cancel()
+        with self._lock:
+            self._sock = None
+            if self._over:
+                raise OSError("the answer takes too long")
 
 
 def _bounded(data: bytes, most: int) -> bytes:

@@ -54,12 +54,15 @@ def test_document_over_the_size_limit_is_refused() -> None:
         fetch(url, most=4000)
 
 
-def test_endless_document_times_out() -> None:
-    """Each byte comes in time, but the document does not end in time."""
+@pytest.mark.parametrize("part", ["head", "document", "refusal"])
+def test_endless_answer_times_out(part: str) -> None:
+    """Each byte comes in time, but the answer does not end in time."""
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.end_headers()
+        handler.send_response(500 if part == "refusal" else 200)
+        handler.flush_headers()
+        if part != "head":
+            handler.end_headers()
         try:
             while True:
                 handler.wfile.write(b"x")
