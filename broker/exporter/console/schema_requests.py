@@ -1,9 +1,9 @@
 """Requests to the schema registry at `odradek.console.schema.registry.url`: GET, and nothing else.
 
 What a registry does not bound is bounded here: ANSWER bytes of an answer, REQUESTS and WHOLE_S of one page of the
-console; redirects are not followed. Each request runs in a thread of its own, because a server can send a head so
-slowly that no timeout of a socket ends it: the page goes on without it, and no other request is sent before it has
-ended. Such a thread does not hold up the end of the process either.
+console; redirects are not followed. Each request runs in a thread of its own, because no timeout ends the search for
+a name: the page goes on without it, and no other request is sent before it has ended. Such a thread does not hold up
+the end of the process either.
 """
 
 from __future__ import annotations
