@@ -91,7 +91,7 @@ def _shape(body: memoryview, at: int, size: int) -> Shape | None:
     value_size = key + max(key_bytes, 0)
     value_bytes, value = varint.decode(body, value_size)
     last = value + max(value_bytes, 0)
-    if last != at + size - 1 or body[last]:
+    if last != at + size - 1 or body[last] or key_bytes < -1 or value_bytes < -1:
         return None
     fixed = [place - at for place in (*range(key_size, key), *range(value_size, value), last)]
     return Shape(timestamp - at, delta - at, step, key_size - at, key - at, key_bytes, value - at, value_bytes, fixed)
@@ -108,10 +108,10 @@ def fill(records: Records, size: int, head: Head) -> bool:
     table = _Table(records.data, start, size, len(records.starts))
     if not table.are_equal(shape.fixed) or not table.offsets(shape, head, records.offsets):
         return False
+    if not table.numbers(shape.timestamp, shape.delta, head.base_time, records.times):
+        return False  # also where the batch has the time: one of another width moves what follows it
     if head.time is not None:
         records.times[:] = head.time
-    elif not table.numbers(shape.timestamp, shape.delta, head.base_time, records.times):
-        return False
     records.time_types[:] = head.time is not None
     _put(records, shape, size)
     return True

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from odradek.pipeline.decoding import alike, arrow, gather
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Range
-from odradek.protocol.batch import HEADER_SIZE
+from odradek.protocol.batch import HEADER_SIZE, TIMESTAMP_TYPE
 from odradek.protocol.records import batch_v2, bulk, codecs, varint
 from odradek.protocol.records.batch_v2 import Record
 from odradek.protocol.records.errors import RecordError
@@ -85,12 +85,13 @@ def test_records_of_any_shapes_are_read(
     shape=SHAPES.filter(lambda shape: (shape[2] or 0) < 8000),
     damage=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), min_size=1, max_size=3),
     near=st.integers(0, 16),
+    appended=st.booleans(),
 )
 def test_damage_among_records_of_one_shape_is_an_error_or_reads_as_the_reference_reader_does(
-    shape: tuple[int, int | None, int | None, int, int], damage: Sequence[tuple[float, int]], near: int
+    shape: tuple[int, int | None, int | None, int, int], damage: Sequence[tuple[float, int]], near: int, appended: bool
 ) -> None:
-    """Most bytes are values, so the damage is near the start of a record."""
-    built = batch_v2.build(records([shape], base=100))
+    """Most bytes are values, so the damage is near the start of a record. `appended`: the batch has the time."""
+    built = with_append_time(batch_v2.build(records([shape], base=100)), appended)
     batch, starts = bytearray(built), [one.start for one in _places(built)]
     for share, byte in damage:
         at = starts[int(share * len(starts))] + near
@@ -103,6 +104,54 @@ def test_damage_among_records_of_one_shape_is_an_error_or_reads_as_the_reference
             shown(arrow.batches([chunk], EVERYTHING, names=ALL, check_crcs=False))
         return
     assert shown(arrow.batches([chunk], EVERYTHING, names=ALL, check_crcs=False)) == expected
+
+
+def with_append_time(batch: bytes, appended: bool = True) -> bytes:
+    """The batch as a broker stores it that sets the time and leaves records as they are."""
+    return batch[:22] + bytes((batch[22] | TIMESTAMP_TYPE * appended,)) + batch[23:]
+
+
+@pytest.mark.parametrize(
+    ("usual", "place", "other"),
+    [
+        ((640, b"p" * 56, b"v" * 20), 7, (3, b"p" * 57, b"v" * 20)),
+        ((3, b"abcde", b"v" * 20), 5, (640, b"abcd", b"v" * 20)),
+        ((3, b"abcde", b"v" * 20), 5, (640, b"abcde", b"v" * 19)),
+    ],
+)
+def test_a_time_of_another_width_moves_what_follows_it(
+    usual: tuple[int, bytes, bytes], place: int, other: tuple[int, bytes, bytes]
+) -> None:
+    """Also where the batch has the time of all records: producers choose the times in them."""
+    rows = [usual] * place + [other] + [usual] * (59 - place)
+    batch = with_append_time(
+        _batch([_record(at, time, _sized(key), value) for at, (time, key, value) in enumerate(rows)])
+    )
+    found = shown(arrow.batches([Chunk(batch, (), 0)], EVERYTHING, names=ALL, check_crcs=False))
+    assert found == slow_rows(batch)
+
+
+def test_sizes_of_more_than_64_bits_are_an_error_also_in_a_table() -> None:
+    """They are not null, in the key of every record."""
+    batch = _batch([_record(at, 0, b"\x81" + b"\x80" * 8 + b"\x02", b"v") for at in range(40)])
+    with pytest.raises(PipelineError, match="more than 64 bits"):
+        list(arrow.batches([Chunk(batch, (), 0)], EVERYTHING, check_crcs=False))
+
+
+def _record(at: int, time: int, sized_key: bytes, value: bytes) -> bytes:
+    fields = b"\0" + varint.encode(time) + varint.encode(at) + sized_key + _sized(value) + b"\0"
+    return _sized(fields)
+
+
+def _sized(data: bytes) -> bytes:
+    return varint.encode(len(data)) + data
+
+
+def _batch(rows: Sequence[bytes]) -> bytes:
+    head = batch_v2.build(records([(len(rows), None, 1, 0, 0)], base=100))[:HEADER_SIZE]
+    batch = bytearray(head + b"".join(rows))
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    return bytes(batch)
 
 
 def _places(batch: bytes) -> list[slice]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from odradek.pipeline.decoding import arrow, headers
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import LAST_MS, Chunk, Range
-from odradek.protocol.batch import CONTROL, CRC_AT, HEADER_SIZE
+from odradek.protocol.batch import CONTROL, CRC_AT, HEADER_SIZE, TIMESTAMP_TYPE
 from odradek.protocol.records import batch_v2, codecs, message_sets, varint
 from odradek.protocol.records.errors import RecordError
 
@@ -236,12 +236,12 @@ class OnlyHere(Exception):
 
 def slow_rows(batch: bytes) -> list[Row]:
     head = batch_v2.header(batch)
-    out = []
+    out, time_type = [], int(bool(head.attributes & TIMESTAMP_TYPE))
     for offset, time, key, value, pairs in batch_v2.iterate(batch):
         if not head.base_offset <= offset <= head.last_offset:
             raise OnlyHere
         shown_pairs = tuple((name.decode(errors="replace"), text) for name, text in pairs) or None
-        out.append(Row(key, value, offset, _shown(time), 0, shown_pairs))
+        out.append(Row(key, value, offset, _shown(time), time_type, shown_pairs))
     return out
 
 
