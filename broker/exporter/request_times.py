@@ -42,15 +42,27 @@ class RequestTimes:
         self._names = table.names()
         self._regions: dict[int, memoryview] = {}
         self._kept: deque[tuple[float, Counts]] = deque(maxlen=_PERIODS)
+        self._none = np.zeros((KEYS, 2), np.int64)  # throttle times and times to send of 0
         self.counts = _none()
 
     def follow(self, now: float, workers: Iterable[int]) -> None:
         """Read those of these roles; keep a reading a minute for `recent`."""
         self.counts = sum((self._words(role) for role in workers), _none())
         self.counts[:, (LOCAL, TOTAL)] += self.counts[:, AT_ONCE, np.newaxis]
-        _count_none(self.counts)
+        self._count_none()
         if not self._kept or now - self._kept[-1][0] >= PERIOD_S:
             self._kept.append((now, self.counts))
+
+    def _count_none(self) -> None:
+        """Count a throttle time and a time to send of 0 for each request that the worker counted none for.
+
+        Answers that are being sent are among these until they are sent. But no count may fall: for Prometheus that is
+        a new start. So the largest one stays, and is too large by as many answers at most as were ever sent at once.
+        """
+        requests = self.counts[:, TOTAL, :SUM].sum(axis=1, keepdims=True)
+        some = self.counts[:, (THROTTLE, SEND), :SUM].sum(axis=2)
+        self._none = np.maximum(self._none, requests - some)
+        self.counts[:, (THROTTLE, SEND), 0] += self._none
 
     def _words(self, role: int) -> Counts:
         if role not in self._regions:
@@ -73,13 +85,6 @@ class RequestTimes:
             below = np.cumsum(counts[key, :SUM])
             ends = [(2**n / 1e9, int(below[n])) for n in range(_SHORTEST, _LONGEST + 1)]
             yield Histogram(self._names.get(key, str(key)), ends, int(below[-1]), int(counts[key, SUM]) / 1e9)
-
-
-def _count_none(counts: Counts) -> None:
-    """Count a throttle time and a time to send of 0 for each request that the worker counted none for."""
-    requests = counts[:, TOTAL, :SUM].sum(axis=1)
-    for stage in (THROTTLE, SEND):
-        counts[:, stage, 0] += np.maximum(requests - counts[:, stage, :SUM].sum(axis=1), 0)
 
 
 def _none() -> Counts:

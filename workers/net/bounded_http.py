@@ -91,12 +91,14 @@ def _handlers(
 
     class Plain(http.client.HTTPConnection):
         def connect(self) -> None:
+            _tell_early(self, connected)
             super().connect()
             self.sock.settimeout(read_s)
             connected(self.sock)
 
     class Secure(http.client.HTTPSConnection):
         def connect(self) -> None:
+            _tell_early(self, connected)
             super().connect()
             self.sock.settimeout(read_s)
             connected(self.sock)
@@ -110,6 +112,18 @@ def _handlers(
             return self.do_open(Secure, req, context=context)
 
     return Http(), Https()
+
+
+def _tell_early(connection: Any, connected: Callable[[socket.socket], None]) -> None:
+    """Have it call `connected` before a proxy answers, for which http.client waits in `connect`, line by line."""
+    create = connection._create_connection
+
+    def created(*words: Any) -> socket.socket:
+        sock: socket.socket = create(*words)
+        connected(sock)
+        return sock
+
+    connection._create_connection = created
 
 
 def _read(response: Any, most: int) -> bytes:
@@ -155,9 +169,13 @@ class _Deadline:
                 raise OSError("the answer takes too long")
 
 
+class TooLarge(OSError):
+    """The document has more bytes than are wanted."""
+
+
 def _bounded(data: bytes, most: int) -> bytes:
     if len(data) > most:
-        raise OSError(f"the answer has more than {most} bytes")
+        raise TooLarge(f"the answer has more than {most} bytes")
     return data
 
 

@@ -15,6 +15,7 @@ from typing import Any
 PLAIN = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 DEEPEST = 64  # types within types, as they are written
 MOST = 10_000  # types of a schema and those that it names
+LONGEST = 1000
 _SHOWN = 100  # characters of a name in an error
 
 
@@ -107,6 +108,8 @@ class _Parser:
         if "." not in name:
             own = schema.get("namespace", space)
             name = f"{own}.{name}" if own else name
+        if len(name) > LONGEST:  # types within it have its namespace, each a copy
+            raise SchemaError(f"it has a name of more than {LONGEST} characters")
         if name in self._named:
             raise SchemaError(f"it defines {name[:_SHOWN]!r} twice")
         self._named[name] = self._made(kind, name)

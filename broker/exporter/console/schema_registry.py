@@ -16,7 +16,7 @@ from urllib.parse import quote
 from odradek.broker.exporter.console import avro_schema
 from odradek.broker.exporter.console.avro_schema import Names, SchemaError, Type
 from odradek.broker.exporter.console.errors import NotAvro
-from odradek.broker.exporter.console.schema_requests import Down, Page, Requests
+from odradek.broker.exporter.console.schema_requests import REQUESTS, Down, Page, Requests
 
 KEPT = 32 << 20
 UNKNOWN_S, DOWN_S = 60.0, 10.0
@@ -89,6 +89,8 @@ def _loaded(requests: Requests, number: int, page: Page) -> tuple[Type, int]:
         for there in _references(answer):
             if there not in seen:
                 seen.add(there)
+                if len(seen) >= REQUESTS:  # no page could ever ask for all of it
+                    raise SchemaError(f"it refers to {REQUESTS} other schemas or more")
                 load(there)
         sizes.append(len(answer["schema"]))
         return avro_schema.parse(answer["schema"], named)
@@ -104,4 +106,4 @@ def _references(answer: dict[str, Any]) -> Iterator[str]:
         subject, version = (each.get("subject"), each.get("version")) if isinstance(each, dict) else (None, None)
         if not isinstance(subject, str) or not isinstance(version, int):
             raise SchemaError("its references have no subject and version")
-        yield f"/subjects/{quote(subject, safe='')}/versions/{version}"
+        yield f"/subjects/{quote(subject, safe='', errors='replace')}/versions/{version}"

@@ -24,6 +24,7 @@ REQUESTS = 20
 WHOLE_S = 5.0
 # No subject, version or schema: https://docs.confluent.io/platform/current/schema-registry/develop/api.html#errors
 _MISSING = (40401, 40402, 40403)
+_OF_ALL = (401, 404, 407, 408, 429)  # statuses that are not about one schema; 404: the URL is not a registry's
 _ACCEPT = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
 
 
@@ -101,8 +102,14 @@ def _fetch(url: str, seconds: float, found: queue.SimpleQueue[bytes | Exception]
 
 
 def _fault(error: Exception) -> Exception:
-    if isinstance(error, bounded_http.HttpStatus) and _code(error.body) in _MISSING:
-        return SchemaError("the registry has no such schema, or not all that it names")
+    """SchemaError for what is about one schema: others are asked for all the same."""
+    if isinstance(error, bounded_http.TooLarge):
+        return SchemaError(f"it has more than {ANSWER} bytes")
+    if isinstance(error, bounded_http.HttpStatus):
+        if _code(error.body) in _MISSING:
+            return SchemaError("the registry has no such schema, or not all that it names")
+        if 400 <= error.status < 500 and error.status not in _OF_ALL:
+            return SchemaError(f"the registry answers {error.status}")
     return _failed(f"gives no schema: {' '.join(str(error).split())[:200] or type(error).__name__}")
 
 

@@ -26,6 +26,9 @@ def server(answer: Any) -> Iterator[str]:
         def do_GET(self) -> None:
             answer(self)
 
+        def do_CONNECT(self) -> None:
+            answer(self)
+
         def log_message(self, *_: object) -> None:
             pass
 
@@ -72,6 +75,27 @@ def test_endless_answer_times_out(part: str) -> None:
 
     with server(drip) as url, pytest.raises(OSError, match="takes too long"):
         fetch(url, whole_s=0.3)
+
+
+def test_proxy_that_never_ends_its_answer_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """http.client reads it while it connects."""
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        try:
+            while True:
+                handler.send_header("X", "y")
+                handler.flush_headers()
+                threading.Event().wait(0.01)
+        except OSError:
+            pass
+
+    with server(drip) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.partition("/keys")[0])
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        with pytest.raises(OSError, match="takes too long"):
+            fetch("https://127.0.0.1:1/", whole_s=0.3)
 
 
 def test_silent_server_times_out() -> None:

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.broker.exporter.console.avro_schema import DEEPEST, MOST, PLAIN, Names, SchemaError, Type, parse
+from odradek.broker.exporter.console.avro_schema import (
+    DEEPEST,
+    LONGEST,
+    MOST,
+    PLAIN,
+    Names,
+    SchemaError,
+    Type,
+    parse,
+)
 
 
 def parsed(schema: Any, named: Names | None = None) -> Type:
@@ -81,6 +90,18 @@ def test_a_schema_of_many_types_is_refused() -> None:
     parse(f"[{','.join(['[]'] * (MOST - 1))}]")
     with pytest.raises(SchemaError, match="it has more than 10000 types"):
         parse(f"[{','.join(['[]'] * MOST)}]")
+
+
+def test_types_within_a_long_namespace_are_refused() -> None:
+    """Each would hold a copy of it."""
+    inner = [{"name": f"f{at}", "type": {"type": "fixed", "name": f"t{at}", "size": 1}} for at in range(3)]
+    for length in (LONGEST - 3, LONGEST):
+        schema = {"type": "record", "name": "r", "namespace": "n" * length, "fields": inner}
+        if length < LONGEST:
+            assert parse(json.dumps(schema)).kind == "record"
+        else:
+            with pytest.raises(SchemaError, match="it has a name of more than 1000 characters"):
+                parse(json.dumps(schema))
 
 
 ANY = st.recursive(
