@@ -302,10 +302,13 @@ class Controller:
                 self._open.answered(link, request.token)
                 link.send(forward.encode_reply(request.token, body, flags))
 
+        def begin(serve: Callable[[], None]) -> None:
+            self._open.taken(link, request.token, request.api_key)
+            serve()
+
         self._row[COLUMN_REQUESTS] += 1
-        self._open.taken(link, request.token, request.api_key)
         if request.api_key < 0:
-            self._serve_internal(request, answer)
+            begin(partial(self._serve_internal, request, answer))
             return
         row = table.row(request.api_key)
         if row is None or row.runs_in != api.CONTROLLER or not row.serves(request.version):
@@ -313,9 +316,10 @@ class Controller:
             answer(forward.FAILED, b"")
             return
         if row.between_brokers:
-            self._serve_broker(row, request, answer)
+            begin(partial(self._serve_broker, row, request, answer))
             return
-        self._outage.submit(request.api_key, partial(self._serve_client, row, request, answer))
+        # What waits for ZooKeeper is not begun: the next process of this role can have it.
+        self._outage.submit(request.api_key, partial(begin, partial(self._serve_client, row, request, answer)))
 
     def _serve_client(self, row: Api, request: Forwarded, answer: dispatch.Answer) -> None:
         """Serve a request that any client may send. A large one is read and answered in steps."""

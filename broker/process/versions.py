@@ -4,8 +4,9 @@ An upgrade runs processes of two versions of the code side by side. They share m
 send each other messages (`MESSAGES`: ipc.forward, ipc.handoff, cluster.internal, the control bus). Raise the number
 when a process of the former version would misread what one of this version writes, or the other way round: the upgrade
 is then refused, and the broker must be restarted. A new column in reserved words, a field that readers ignore, or a
-message that they ignore need no new number. tests/broker/process/test_versions.py fails when a layout changes and no
-number does.
+message that they ignore need no new number. The file of the metadata has its own, since a new controller upgrades it
+for good, and the former code could not go on with it. tests/broker/process/test_versions.py fails when a layout changes
+and no number does.
 """
 
 from __future__ import annotations
@@ -15,12 +16,18 @@ from collections.abc import Mapping
 from odradek.ipc import region
 
 MESSAGES = 1
-_WHAT = {"layout": "layout of shared memory", "messages": "version of messages between processes"}
+_WHAT = {
+    "layout": "layout of shared memory",
+    "messages": "version of messages between processes",
+    "metadata": "format of odradek-metadata.db",
+}
 
 
 def here() -> dict[str, int]:
     """Those of this process."""
-    return {"layout": region.LAYOUT, "messages": MESSAGES}
+    from odradek.cluster.tree import embedded  # with SQLite, which not each process needs
+
+    return {"layout": region.LAYOUT, "messages": MESSAGES, "metadata": embedded.VERSION}
 
 
 def difference(installed: Mapping[str, object], running: Mapping[str, object] | None = None) -> str:

@@ -56,8 +56,9 @@ from odradek.broker.rolling.roll import (
     Unwant,
     Want,
 )  # fmt: skip
-from odradek.ipc import channel
+from odradek.ipc import channel, roles
 from odradek.ipc.channel import Channel
+from odradek.ipc.processes import ProcessTable
 from odradek.ipc.roles import role_name
 from odradek.workers.takeover import takeover_messages
 
@@ -109,8 +110,19 @@ class Workers(Protocol):
     def helpers(self) -> set[int]:
         """The roles of the other processes that should live, without the supervisor."""
 
+    def refusal(self, role: int) -> str:
+        """Why this process cannot be replaced now, in a line; else ""."""
+
     def end(self, role: int) -> bool:
         """SIGTERM, after which it is started again; False: no process of this role lives."""
+
+
+def refusal(table: ProcessTable, role: int) -> str:
+    """Why a process must not be replaced now: a new controller cannot join while there is no ZooKeeper, nor could the
+    former code then."""
+    if role != roles.CONTROLLER or not table.get(role, "zookeeper_lost_ms"):
+        return ""
+    return "the broker has no connection to ZooKeeper (zookeeper.connect): upgrade again when it is back"
 
 
 class RollingUpgrade:
@@ -150,7 +162,11 @@ class RollingUpgrade:
 
     def ends(self, role: int) -> bool:
         """Whether the end of a process beside the workers is wanted now."""
-        return self.active and self._helpers.phase is HelperPhase.ENDING and self._helpers.role == role
+        return self.replaces(role) and self._helpers.phase is HelperPhase.ENDING
+
+    def replaces(self, role: int) -> bool:
+        """Whether it is replacing this process beside the workers."""
+        return self._helpers.active and self._helpers.role == role
 
     def state(self) -> dict[str, object]:
         """What `odradek upgrade` shows."""
@@ -305,6 +321,9 @@ class RollingUpgrade:
 
     def _end(self, role: int) -> None:
         """From now on the process of this role is started from the installed code."""
+        if why := self._workers.refusal(role):
+            self._apply_helpers(self._helpers.failed(why))
+            return
         self._forget_phase()
         self._fresh.add(role)
         if not self._workers.end(role):

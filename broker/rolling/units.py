@@ -27,7 +27,7 @@ from pathlib import Path
 from odradek.broker.config import EXPORTED, BrokerConfig
 from odradek.broker.errors import OdradekError
 from odradek.broker.process import entry, process, versions
-from odradek.broker.rolling.rolling_upgrade import RollingUpgrade
+from odradek.broker.rolling.rolling_upgrade import RollingUpgrade, refusal
 from odradek.ipc import processes, roles, rundir
 from odradek.ipc.locks import RoleLocks
 from odradek.ipc.processes import ProcessTable
@@ -38,6 +38,7 @@ from odradek.ipc.shm import Shared
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.02
+_GENTLY = ("--no-block", "--job-mode=fail")  # systemd must not cancel a stop for it
 Systemctl = Callable[..., None]
 
 
@@ -91,21 +92,31 @@ class Units:
         self._locks = locks
         self._table = table
         self._systemctl = run
-        self._wanted = {role for role in range(roles.FIRST_WORKER, roles.ROLES) if locks.alive(role)}
+        self._wanted = {role for role in range(roles.FIRST_WORKER, roles.ROLES) if self._is_wanted(role)}
         self._goal = set(range(roles.FIRST_WORKER, roles.FIRST_WORKER + len(self._wanted)))  # their numbers at the end
-        self._starts = {role: self._start_of(role) for role in range(1, roles.ROLES) if locks.alive(role)}
+        self._ended = {role: self._start_of(role) for role in range(1, roles.ROLES) if not locks.alive(role)}
+        self._starts = self._living()
+
+    def _is_wanted(self, role: int) -> bool:
+        """Whether a worker lives, or is dead for a moment, until systemd starts it again."""
+        return self._locks.alive(role) or bool(self._start_of(role) and not self._table.get(role, "is_retired"))
 
     def _start_of(self, role: int) -> int:
         return self._table.get(role, "starts")
 
     def deaths(self) -> list[int]:
         """Processes that lived at the last call and have ended since; their successors may run already."""
-        gone = [
-            role for role, start in self._starts.items() if not self._locks.alive(role) or self._start_of(role) != start
-        ]
-        living = [role for role in range(1, roles.ROLES) if self._locks.alive(role)]
-        self._starts = {role: self._start_of(role) for role in living}
+        living = self._living()
+        gone = [role for role, start in self._starts.items() if living.get(role) != start]
+        self._ended |= {role: self._starts[role] for role in gone}
+        self._starts = {role: start for role, start in living.items() if self._ended.get(role) != start}
         return gone
+
+    def _living(self) -> dict[int, int]:
+        """The starts of those that live. A process holds its role before it enters its row: until then the row is that
+        of the one before, whose end must not be reported twice."""
+        starts = {role: self._start_of(role) for role in range(1, roles.ROLES) if self._locks.alive(role)}
+        return {role: start for role, start in starts.items() if self._ended.get(role) != start}
 
     def stop_spare(self, role: int) -> None:
         """Stop the unit of a worker that has ended: systemd would start it again."""
@@ -123,9 +134,9 @@ class Units:
         return {role for role in self._starts if role < roles.FIRST_WORKER}
 
     def want(self, role: int) -> None:
-        """Start the unit; systemd starts it again when it dies."""
+        """Start the unit; systemd starts it again when it dies. OdradekError while systemd stops the broker."""
         self._wanted.add(role)
-        self._systemctl("start", "--no-block", unit(role))
+        self._systemctl("start", *_GENTLY, unit(role))
 
     def unwant(self, role: int, end: bool) -> None:
         """`end`: let it drain, and end."""
@@ -139,7 +150,11 @@ class Units:
 
     def runs(self, role: int) -> bool:
         """Whether it serves."""
-        return self._locks.alive(role) and self._table.get(role, "state") == processes.RUNNING
+        return role in self._living() and self._table.get(role, "state") == processes.RUNNING
+
+    def refusal(self, role: int) -> str:
+        """Why this process cannot be replaced now, in a line; else ""."""
+        return refusal(self._table, role)
 
     def retiring(self) -> bool:
         """Whether a worker drains."""
@@ -149,9 +164,9 @@ class Units:
         )
 
     def end(self, role: int) -> bool:
-        """Restart the unit; whether there was a process."""
+        """Restart the unit; whether there was a process. OdradekError while systemd stops the broker."""
         lives = role in self._starts
-        self._systemctl("restart", "--no-block", unit(role))
+        self._systemctl("restart", *_GENTLY, unit(role))
         return lives
 
 

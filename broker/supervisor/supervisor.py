@@ -22,7 +22,7 @@ from odradek.broker.config import EXPORTED
 from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
 from odradek.broker.process import control_bus, sd_notify
 from odradek.broker.process.process import STOP_SIGNALS, Signals
-from odradek.broker.rolling.rolling_upgrade import RollingUpgrade
+from odradek.broker.rolling.rolling_upgrade import RollingUpgrade, refusal
 from odradek.broker.supervisor import spawn, stop_limits
 from odradek.broker.supervisor.banner import banner, ready_line
 from odradek.broker.supervisor.boot import Boot
@@ -209,6 +209,8 @@ class Supervisor:
 
     def _replace_acceptor(self) -> None:
         """End an outdated acceptor, once it listens to signals; clients wait in the backlogs for the next one."""
+        if self._upgrade.replaces(roles.ACCEPTOR):
+            return  # its end now would count as a failure of the installed code
         if self._outdated(roles.ACCEPTOR) and self._is_running(roles.ACCEPTOR):
             self._children.signal([roles.ACCEPTOR], signal.SIGTERM)
 
@@ -408,6 +410,10 @@ class Supervisor:
         """End a process that is started again; False: no child has this role."""
         self._children.signal([role], signal.SIGTERM)
         return role in self._children.living()
+
+    def refusal(self, role: int) -> str:
+        """Why this process cannot be replaced now, in a line; else ""."""
+        return refusal(self._boot.shared.processes, role)
 
     def _require_ready(self) -> None:
         if not self._ready:

@@ -9,9 +9,11 @@ import pytest
 
 from odradek.broker.errors import OdradekError
 from odradek.broker.process import versions
+from odradek.broker.rolling.helper_roll import HelperRoll
 from odradek.broker.rolling.roll import Phase
-from odradek.broker.rolling.rolling_upgrade import RollingUpgrade
-from odradek.ipc.roles import FIRST_WORKER, JANITOR
+from odradek.broker.rolling.rolling_upgrade import RollingUpgrade, refusal
+from odradek.ipc.processes import TABLE_WORDS, ProcessTable
+from odradek.ipc.roles import CONTROLLER, FIRST_WORKER, JANITOR
 
 
 class Spawner:
@@ -42,6 +44,7 @@ class Workers:
     def __init__(self) -> None:
         self.wanted: list[int] = []
         self.retires = False
+        self.refused = ""
 
     def workers(self) -> set[int]:
         return {FIRST_WORKER}
@@ -63,6 +66,9 @@ class Workers:
 
     def retiring(self) -> bool:
         return self.retires
+
+    def refusal(self, role: int) -> str:
+        return self.refused if role == CONTROLLER else ""
 
     def end(self, role: int) -> bool:
         raise AssertionError("the workers come first")
@@ -113,3 +119,17 @@ def test_second_upgrade_is_refused_while_one_is_under_way(upgrade: RollingUpgrad
     with pytest.raises(OdradekError, match="under way"):
         upgrade.begin()
     assert upgrade.active
+
+
+def test_controller_without_zookeeper_is_not_replaced(upgrade: RollingUpgrade, workers: Workers) -> None:
+    """No other one could join: the broker would have none until ZooKeeper is back."""
+    table = ProcessTable(memoryview(bytearray(8 * TABLE_WORDS)).cast("q"), 0)
+    assert refusal(table, CONTROLLER) == ""
+    table.set(CONTROLLER, "zookeeper_lost_ms", 5)
+    assert refusal(table, JANITOR) == ""
+    workers.refused = refusal(table, CONTROLLER)
+    upgrade.begin()
+    upgrade._helpers = HelperRoll([CONTROLLER])
+    upgrade._apply_helpers(upgrade._helpers.begin())
+    assert "zookeeper.connect" in str(upgrade.state()["error"])
+    assert upgrade.spawner_of(CONTROLLER) is None and not upgrade.replaces(CONTROLLER)

@@ -27,9 +27,13 @@ class Broker:
         self.asked: list[tuple[str, ...]] = []
 
     def start(self, role: int) -> None:
+        self.hold(role)
+        self.table.enter(role, processes.RUNNING)
+
+    def hold(self, role: int) -> None:
+        """The first thing that a process does; its row is still that of the one before."""
         self.held[role] = RoleLocks(self.path)
         assert self.held[role].hold(role)
-        self.table.enter(role, processes.RUNNING)
 
     def end(self, role: int) -> None:
         self.held.pop(role).close()
@@ -61,6 +65,43 @@ def test_process_that_systemd_has_started_again_meanwhile_counts_as_ended_once(b
     assert upgraded.deaths() == []
 
 
+def test_process_that_has_not_entered_its_row_yet_is_no_second_end(broker: Broker, upgraded: Units) -> None:
+    """Nor does the row of the one before, which was killed, say that it runs."""
+    broker.end(roles.JANITOR)
+    assert upgraded.deaths() == [roles.JANITOR]
+    broker.hold(roles.JANITOR)
+    assert upgraded.deaths() == []
+    assert not upgraded.runs(roles.JANITOR)
+    broker.table.enter(roles.JANITOR, processes.RUNNING)
+    assert upgraded.deaths() == []
+    assert upgraded.runs(roles.JANITOR)
+    broker.end(roles.JANITOR)
+    assert upgraded.deaths() == [roles.JANITOR]
+
+
+def test_first_start_of_a_spare_worker_is_no_end(broker: Broker, upgraded: Units) -> None:
+    broker.hold(SPARE)
+    assert upgraded.deaths() == [] and not upgraded.runs(SPARE)
+    broker.table.enter(SPARE, processes.RUNNING)
+    assert upgraded.deaths() == [] and upgraded.runs(SPARE)
+
+
+def test_process_replaced_between_two_looks_ends_once(broker: Broker, upgraded: Units) -> None:
+    broker.end(A)
+    broker.hold(A)
+    found = upgraded.deaths()
+    broker.table.enter(A, processes.RUNNING)
+    assert found + upgraded.deaths() + upgraded.deaths() == [A]
+
+
+def test_worker_that_is_dead_for_a_moment_is_wanted(broker: Broker) -> None:
+    """One that has drained is not: its unit was stopped."""
+    broker.end(A)
+    assert Units(RoleLocks(broker.path), broker.table).workers() == {A, B}
+    broker.table.set(A, "is_retired", 1)
+    assert Units(RoleLocks(broker.path), broker.table).workers() == {B}
+
+
 def test_only_the_unit_of_a_spare_worker_is_stopped_when_it_has_ended(broker: Broker, upgraded: Units) -> None:
     """Of the others systemd starts the next process."""
     upgraded.want(SPARE)
@@ -68,7 +109,7 @@ def test_only_the_unit_of_a_spare_worker_is_stopped_when_it_has_ended(broker: Br
     upgraded.unwant(A, False)
     for role in (A, roles.JANITOR, SPARE):
         upgraded.stop_spare(role)
-    assert broker.asked == [("start", "--no-block", "odradek-worker@2.service")]
+    assert broker.asked == [("start", "--no-block", "--job-mode=fail", "odradek-worker@2.service")]
     upgraded.unwant(SPARE, False)
     upgraded.stop_spare(SPARE)
     assert broker.asked[1:] == [("stop", "--no-block", "odradek-worker@2.service")]
