@@ -38,6 +38,7 @@ from odradek.ipc.shm import Shared
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.02
+_TARGET = "odradek.target"
 _GENTLY = ("--no-block", "--job-mode=fail")  # systemd must not cancel a stop for it
 Systemctl = Callable[..., None]
 
@@ -136,7 +137,15 @@ class Units:
     def want(self, role: int) -> None:
         """Start the unit; systemd starts it again when it dies. OdradekError while systemd stops the broker."""
         self._wanted.add(role)
-        self._systemctl("start", *_GENTLY, unit(role))
+        self._begin("start", role)
+
+    def _begin(self, verb: str, role: int) -> None:
+        """Not for a broker that systemd stops or has stopped: the unit would run alone."""
+        try:
+            self._systemctl("is-active", "--quiet", _TARGET)
+        except OdradekError:
+            raise OdradekError(f"the upgrade has ended: {_TARGET} is not active") from None
+        self._systemctl(verb, *_GENTLY, unit(role))
 
     def unwant(self, role: int, end: bool) -> None:
         """`end`: let it drain, and end."""
@@ -166,7 +175,7 @@ class Units:
     def end(self, role: int) -> bool:
         """Restart the unit; whether there was a process. OdradekError while systemd stops the broker."""
         lives = role in self._starts
-        self._systemctl("restart", *_GENTLY, unit(role))
+        self._begin("restart", role)
         return lives
 
 

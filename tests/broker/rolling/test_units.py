@@ -109,10 +109,24 @@ def test_only_the_unit_of_a_spare_worker_is_stopped_when_it_has_ended(broker: Br
     upgraded.unwant(A, False)
     for role in (A, roles.JANITOR, SPARE):
         upgraded.stop_spare(role)
+    assert broker.asked.pop(0)[0] == "is-active"
     assert broker.asked == [("start", "--no-block", "--job-mode=fail", "odradek-worker@2.service")]
     upgraded.unwant(SPARE, False)
     upgraded.stop_spare(SPARE)
     assert broker.asked[1:] == [("stop", "--no-block", "odradek-worker@2.service")]
+
+
+def test_nothing_is_started_of_a_broker_that_was_stopped(broker: Broker) -> None:
+    def stopped(*words: str) -> None:
+        broker.asked.append(words)
+        if words[0] == "is-active":
+            raise OdradekError("3")
+
+    found = Units(RoleLocks(broker.path), broker.table, stopped)
+    for begin in (found.want, found.end):
+        with pytest.raises(OdradekError, match=r"odradek\.target is not active"):
+            begin(SPARE)
+    assert {words[0] for words in broker.asked} == {"is-active"}
 
 
 def test_worker_that_drains_is_waited_for(broker: Broker, upgraded: Units) -> None:
