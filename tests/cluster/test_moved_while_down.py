@@ -111,7 +111,7 @@ def test_broker_starts_after_changes_while_it_was_down(cluster: Cluster, tree: Z
         gone(admin, "t")
     if meanwhile == "recreated":
         again = NewTopic("t", 1, replica_assignment=[[0, 1]])
-        wait_until(lambda: admin.create_topics([again])["t"].exception(30) is None, 60, "the recreation of t")
+        wait_until(lambda: admin.create_topics([again], **SOON)["t"].exception(30) is None, 60, "the recreation of t")
         fill(cluster, "t", count=20)
     cluster.broker(2).launch()
     cluster.broker(2).await_ready()
@@ -125,11 +125,14 @@ def test_broker_starts_after_changes_while_it_was_down(cluster: Cluster, tree: Z
     wait_until(lambda: (data / "t-0").exists() == there, 60, "the log to match the assignment")
 
 
+SOON = {"request_timeout": 10}  # s; librdkafka waits as long for a controller that is dead
+
+
 def make(admin: AdminClient, *topics: str) -> None:
     for topic in topics:
         new = NewTopic(topic, 1, replica_assignment=[[0, 1, 2]])
         wait_until(
-            lambda new=new: admin.create_topics([new])[new.topic].exception(30) is None,  # type: ignore[misc]  # a default in a lambda
+            lambda new=new: admin.create_topics([new], **SOON)[new.topic].exception(30) is None,  # type: ignore[misc]  # a default in a lambda
             60,
             f"{topic} to be made",
         )
@@ -137,7 +140,9 @@ def make(admin: AdminClient, *topics: str) -> None:
 
 def gone(admin: AdminClient, topic: str) -> None:
     """librdkafka asks the controller that it knows, which may be a former one, and leaves it to us to try again."""
-    wait_until(lambda: admin.delete_topics([topic])[topic].exception(30) is None, 60, f"the deletion of {topic}")
+    wait_until(
+        lambda: admin.delete_topics([topic], **SOON)[topic].exception(30) is None, 60, f"the deletion of {topic}"
+    )
     wait_until(lambda: topic not in admin.list_topics(timeout=20).topics, 60, f"{topic} to be deleted")
 
 

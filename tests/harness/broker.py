@@ -38,6 +38,7 @@ STOP_SECONDS = 60
 # Over the settings of a broker inside a program; several workers and partitions, as these are under test.
 DEFAULTS: dict[str, Any] = {
     **settings.DEFAULTS,
+    "odradek.partition.slots": None,
     "odradek.disk.reserve.bytes": None,
     "odradek.workers": 2,
     "num.partitions": 1,

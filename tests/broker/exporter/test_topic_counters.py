@@ -14,6 +14,7 @@ from odradek.protocol import errors
 
 from ...clients.raw import batches, calls
 from ...harness.broker import Broker
+from ...harness.process import wait_until
 from .conftest import Metered, await_exporter
 from .scraping import OPENMETRICS, Values, of, scrape
 
@@ -141,6 +142,8 @@ def test_what_the_coordinator_appends_counts(used: tuple[Broker, str]) -> None:
     consumer.poll(1000)
     consumer.commit()
     consumer.close()
-    shown = of_topic(scrape(address), "__consumer_offsets")
-    assert shown["messages_in_total"] > 0 and shown["bytes_in_total"] == stored(broker, "__consumer_offsets")
+    topic = "__consumer_offsets"
+    wait_until(lambda: of_topic(scrape(address), topic).get("messages_in_total"), 20, "the commit is counted")
+    shown = of_topic(scrape(address), topic)
+    assert shown["bytes_in_total"] == stored(broker, "__consumer_offsets")
     assert shown["produce_requests_total"] > 0
