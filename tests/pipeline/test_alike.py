@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from odradek.pipeline.decoding import alike, arrow, gather
@@ -245,6 +245,8 @@ def test_many_batches_are_walked_at_once_to_where_each_record_starts(
         body[expected[int(damage[0] * len(expected))]] = damage[1]
     flat, places = np.frombuffer(bytes(body), np.uint8), np.array(bounds)
     naive = _walked(bytes(body), bounds, counts)
+    # Only where batches are walked one by one, their records are refused for being too short already.
+    assume(naive is None or all(end - start >= bulk.LEAST_RECORD for start, end in naive))
     if naive is None:
         with pytest.raises((RecordError, IndexError)):
             bulk.walk(flat, places[:-1], places[1:], np.array(counts))

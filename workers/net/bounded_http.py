@@ -87,7 +87,7 @@ def _refusal(error: urllib.error.HTTPError) -> bytes:
 def _handlers(
     context: ssl.SSLContext | None, read_s: float, connected: Callable[[socket.socket], None]
 ) -> tuple[urllib.request.BaseHandler, ...]:
-    """They wait for a connection as long as `open` says, and then for `read_s`; `connected` is told its socket."""
+    """They wait for a connection as long as `open` says, and then for `read_s`; `connected` gets its socket."""
 
     class Plain(http.client.HTTPConnection):
         def connect(self) -> None:
