@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Self
 
 
-class AsyncContext:
+class AsyncContext(ABC):
     """A base of context managers: `async with` is `with` on a thread, so the event loop goes on."""
 
+    @abstractmethod
     def start(self) -> Self:
         """Start it, and wait until it serves."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stop(self) -> None:
         """Stop it. Harmless when it was not started."""
-        raise NotImplementedError
 
-    def __exit__(self, *_: object) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def __exit__(self, *_: object) -> None: ...
 
     async def __aenter__(self) -> Self:
         """A start that is cancelled ends what it has started."""

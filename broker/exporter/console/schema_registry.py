@@ -79,7 +79,7 @@ class SchemaRegistry:
 
 
 def _loaded(requests: Requests, number: int, page: Page) -> tuple[Type, int]:
-    """The type of an id, and the bytes that it may take. Schemas that it refers to come first, for it names them."""
+    """The type of an id, and the bytes that it may take. First it parses the schemas that this one refers to."""
     named = Names()
     seen: set[str] = set()
     sizes: list[int] = []

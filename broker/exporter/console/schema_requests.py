@@ -84,6 +84,7 @@ class Requests:
             answer = found.get(timeout=seconds)
         except queue.Empty:
             raise _failed(f"has not answered in {WHOLE_S:.0f} s") from None
+        self._thread.join()  # it has nothing left to do; alive, it would count as an answer that has not ended
         if isinstance(answer, Exception):
             raise _fault(answer)
         return answer
