@@ -4,6 +4,7 @@ PYTHON ?= $(shell .ci/python)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+INSTALL := $(BIN)/python .ci/install.py
 FOLDERS := $(filter-out __%,$(notdir $(patsubst %/,%,$(wildcard src/odradek/*/))))
 # What pip does to a wheel: without it each start compiles hundreds of modules where Python may not write its caches.
 COMPILE := $(BIN)/python -m compileall -q $(FOLDERS)
@@ -108,15 +109,15 @@ clean:  ## remove the environment and all build results; keep ./data and ./.cach
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.installed: requirements.lock pyproject.toml
+$(VENV)/.installed: requirements.lock requirements-uv.lock pyproject.toml
 	@.ci/prerequisites $(PYTHON)
 	$(PYTHON) -m venv --clear $(VENV)
-	$(PIP) install --requirement requirements.lock
-	PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation --editable .
+	$(INSTALL) --requirement requirements.lock
+	PYTHONWARNINGS=ignore $(INSTALL) --no-deps --no-build-isolation --editable .
 	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.tested: $(VENV)/.installed requirements-test.lock requirements-demo.lock
-	$(PIP) install --requirement requirements-test.lock
-	$(PIP) install --no-deps --no-build-isolation --requirement requirements-demo.lock
+	$(INSTALL) --requirement requirements-test.lock
+	$(INSTALL) --no-deps --no-build-isolation --requirement requirements-demo.lock
 	@touch $@

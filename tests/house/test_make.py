@@ -100,7 +100,7 @@ def test_install_stops_without_python(tmp_path: Path) -> None:
     """`make install` prints the line and builds no environment."""
     clone = tmp_path / "clone"
     shutil.copytree(ROOT / ".ci", clone / ".ci")
-    for name in ["Makefile", "pyproject.toml", "requirements.lock"]:
+    for name in ["Makefile", "pyproject.toml", "requirements.lock", "requirements-uv.lock"]:
         shutil.copy(ROOT / name, clone / name)
     done = subprocess.run(["make", "install", "PYTHON=no-such-python"], cwd=clone, capture_output=True, text=True)
     assert done.returncode != 0
