@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL := $(BIN)/python .ci/install.py
 FOLDERS := $(filter-out __%,$(notdir $(patsubst %/,%,$(wildcard src/odradek/*/))))
 # What pip does to a wheel: without it each start compiles hundreds of modules where Python may not write its caches.
-COMPILE := $(BIN)/python -m compileall -q $(FOLDERS)
+COMPILE := $(BIN)/python -m compileall -q -j 0 $(FOLDERS)
 # Python keeps bytecode, even if the environment forbids it: else each pytest compiles all tests, for half a minute.
 export PYTHONDONTWRITEBYTECODE :=
 # Not each test that was skipped: tests/harness/skips.py sums them up.
