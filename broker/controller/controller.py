@@ -23,15 +23,15 @@ from odradek.broker.controller.mutation_quotas import MutationQuotas
 from odradek.broker.controller.snapshot_publisher import SnapshotPublisher
 from odradek.broker.controller.zookeeper_outage import ZooKeeperOutage
 from odradek.broker.process import entry
-from odradek.broker.process.open_requests import OpenRequests
 from odradek.broker.process.process import Process, Signals
+from odradek.broker.process.request_channels import RequestChannels
 from odradek.broker.process.steps import TaskScheduler
 from odradek.broker.process.timeouts import Cancel, Timeouts
 from odradek.cluster import internal
 from odradek.cluster.configs import quota_windows
 from odradek.cluster.decisions.planning import TopicDefaults
 from odradek.cluster.metadata.snapshot import Snapshot
-from odradek.ipc import channel, forward, roles
+from odradek.ipc import forward, roles
 from odradek.ipc.channel import Channel
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
@@ -52,7 +52,6 @@ log = logging.getLogger(__name__)
 
 COLUMN_REQUESTS = COLUMN["requests"]
 COLUMN_ZOOKEEPER_LOST = COLUMN["zookeeper_lost_ms"]
-_ENDED = select.EPOLLHUP | select.EPOLLERR
 TICK_S = 0.001  # while waiting for a lock, an acknowledgement or a controller request
 IDLE_S = 1.0
 REFUSED_S = 0.1  # before a failed publication is retried
@@ -71,9 +70,6 @@ class Controller:
         self.authorization = Authorization(process.config)
         self._bell = bell
         self._row = process.shared.processes.row(roles.CONTROLLER)
-        self._links: dict[int, Channel] = {}
-        self._open = OpenRequests()
-        self._serves = True  # False: it takes no more requests
         self._after_publish: list[Callable[[], None]] = []
         self._timeouts = Timeouts()
         self._steps = TaskScheduler()
@@ -83,9 +79,10 @@ class Controller:
         self.listeners = DynamicListeners(process.run_dir, process.config)
         self._outage = ZooKeeperOutage(lambda: owner.connected)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
-        self._door = channel.Listener(process.run_dir / "controller.sock")
         self._epoll = select.epoll()
-        for source in (self._signals, self._door, bell):
+        self._channels = RequestChannels(self._epoll, process.run_dir / "controller.sock", self._serve)
+        self._channels.open()
+        for source in (self._signals, bell):
             self._epoll.register(source.fileno(), select.EPOLLIN)
         self._watched: dict[int, Callable[[int], None]] = {}
         owner.attach(self)
@@ -156,17 +153,13 @@ class Controller:
 
     def _finish(self) -> None:
         """Finish what was begun. Workers keep the rest for the next process of this role (open_requests)."""
-        self._admit()
-        self._serves = False
-        self._epoll.unregister(self._door.fileno())
-        self._open.finish()
+        self._channels.finish()
         self._turn()
-        while self._open.finishing:
+        while self._channels.finishing:
             for fd, events in self._epoll.poll(TICK_S):
                 self._event(fd, events)
             self._turn()
-        self._admit()
-        self._open.end(self._links.values())
+        self._channels.end()
 
     def _poll_timeout(self) -> float:
         if self._steps.waiting:
@@ -193,7 +186,7 @@ class Controller:
         self.publication.check()
         self.listeners.apply(time.monotonic())
         self._timeouts.due(time.monotonic())
-        self._flush()
+        self._channels.flush()
 
     def _record_zookeeper(self) -> None:
         """Record in the process table since when the connection to ZooKeeper is lost."""
@@ -254,56 +247,22 @@ class Controller:
     def _free(self, freed: list[int]) -> None:
         self.owner.to_free.extend(slot for slot in freed if not self.owner.slot_allocator.free(slot))
 
-    # -- channels
+    # -- events
 
     def _event(self, fd: int, events: int) -> None:
-        if fd in self._links:
-            self._receive(fd, events)
-        elif fd == self._door.fileno():
-            self._admit()
+        if self._channels.owns(fd):
+            self._channels.event(fd, events)
         elif fd == self._bell.fileno():
             self._bell.drain()
             self.owner.on_wakeup()
         elif fd in self._watched:
             self._watched[fd](events)
 
-    def _admit(self) -> None:
-        while (link := self._door.accept()) is not None:
-            self._links[link.fileno()] = link
-            self._epoll.register(link.fileno(), select.EPOLLIN)
-
-    def _receive(self, fd: int, events: int) -> None:
-        link = self._links[fd]
-        if not self._serves and not events & _ENDED:
-            return
-        try:
-            messages = link.receive()
-        except EOFError:
-            self._epoll.unregister(fd)
-            del self._links[fd]
-            self._open.gone(link)
-            link.close()
-            return
-        if not self._serves:
-            return
-        for message in messages:
-            self._serve(link, forward.decode(message))
-
-    def _flush(self) -> None:
-        for fd, link in self._links.items():
-            if link.wants_write:
-                link.flush()
-            reads = select.EPOLLIN if self._serves else 0
-            self._epoll.modify(fd, reads | (select.EPOLLOUT if link.wants_write else 0))
-
     def _serve(self, link: Channel, request: Forwarded) -> None:
-        def answer(flags: int, body: bytes) -> None:
-            if link in self._links.values():  # it may have closed in the meantime
-                self._open.answered(link, request.token)
-                link.send(forward.encode_reply(request.token, body, flags))
+        answer = partial(self._channels.answer, link, request)
 
         def begin(serve: Callable[[], None]) -> None:
-            self._open.taken(link, request.token, request.api_key)
+            self._channels.begin(link, request)
             serve()
 
         self._row[COLUMN_REQUESTS] += 1
@@ -359,9 +318,7 @@ class Controller:
 
     def close(self) -> None:
         """Close everything; the owner decides whether to end its ZooKeeper session."""
-        for link in self._links.values():
-            link.close()
-        self._door.close()
+        self._channels.close()
         self._bell.close()
         self.owner.close()
 

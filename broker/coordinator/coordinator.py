@@ -20,6 +20,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from odradek.broker.coordinator.broker_channels import NewestConnections
@@ -30,8 +31,8 @@ from odradek.broker.coordinator.txn_marker_channel import TxnMarkerChannels
 from odradek.broker.coordinator.verification_channel import VerificationChannels
 from odradek.broker.interbroker.link_security import link_security
 from odradek.broker.process import entry
-from odradek.broker.process.open_requests import OpenRequests
 from odradek.broker.process.process import Process, Signals, enter
+from odradek.broker.process.request_channels import RequestChannels
 from odradek.broker.process.steps import TaskQueue
 from odradek.cluster import internal
 from odradek.cluster.metadata.snapshot import Snapshot
@@ -39,7 +40,7 @@ from odradek.groups.events import Answer, Now
 from odradek.groups.offsets import TopicPartition
 from odradek.groups.transactions.events import Producer
 from odradek.groups.transactions.transactions import Transactions
-from odradek.ipc import channel, forward, roles
+from odradek.ipc import forward, roles
 from odradek.ipc.channel import Channel
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
@@ -59,7 +60,6 @@ FINISH_LOOK_S = 0.02
 LOADED_S = 3.0  # clients wait that long for a successor's first answer
 CONNECT_S = 0.05  # while the controller is not connected
 LOADING_S = 0.005  # while loading waits for other processes
-_ENDED = select.EPOLLHUP | select.EPOLLERR
 LARGE = 1024  # bytes; a request of this size or more waits in line
 JOIN_GROUP, SYNC_GROUP = 11, 14  # change no state that outlives this process, as far as they have no answer
 LONG_ANSWERS = (9, 15, 16, 65, 66)  # APIs whose small requests wait too: OffsetFetch, Describe and List of both kinds
@@ -98,18 +98,15 @@ class Coordinator:
         self._newest = NewestConnections()
         self._queue = TaskQueue()
         self._topics = (self._groups.topic, self._transactions.topic)
-        self._channels: dict[int, Channel] = {}
-        self._open = OpenRequests((JOIN_GROUP, SYNC_GROUP))
-        self._serves = True  # False: it takes no more requests
-        self._writing: set[int] = set()  # descriptors polled for writability
+        self._controller_writes = False  # whether its channel is polled for writability
         self._loaded_some = False
         self._bell = Doorbell(process.run_dir, roles.COORDINATOR)
         self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._epoll = select.epoll()
-        self._door = channel.Listener(process.run_dir / "coordinator.sock")
+        socket = process.run_dir / "coordinator.sock"
+        self._channels = RequestChannels(self._epoll, socket, self._serve, (JOIN_GROUP, SYNC_GROUP))
         for source in (self._signals, self._bell):
             self._epoll.register(source.fileno(), select.EPOLLIN)
-        self._is_open = False  # whether workers are admitted
         self._opens_at = time.monotonic() + (LOADED_S if self._row[COLUMN["starts"]] > 1 else 0.0)
 
     # -- for handlers
@@ -172,7 +169,21 @@ class Coordinator:
         self._controller.tick()
 
     def _receive_from_controller(self, fd: int) -> None:
-        self._controller.receive(lambda: self._unwatch(fd))
+        self._controller.receive(lambda: self._lose_controller(fd))
+
+    def _lose_controller(self, fd: int) -> None:
+        self._epoll.unregister(fd)
+        self._controller_writes = False
+
+    def _flush_to_controller(self) -> None:
+        link = self._controller.channel
+        if link is None:
+            return
+        if link.wants_write:
+            link.flush()
+        if link.wants_write != self._controller_writes:
+            self._controller_writes = link.wants_write
+            self._epoll.modify(link.fileno(), select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0))
 
     # -- the loop
 
@@ -195,40 +206,23 @@ class Coordinator:
 
     def _finish(self) -> None:
         """Finish what was begun. Workers keep the rest for the next process of this role."""
-        self._admit()
-        self._serves = False
-        self._unregister_requests()
-        self._open.finish()
+        self._channels.finish()
         self._turn()
-        while self._open.finishing:
+        while self._channels.finishing:
             events = self._epoll.poll(min(self._poll_timeout(), FINISH_LOOK_S))
             self.now = _now()
             self._follow()
             for fd, what in events:
                 self._event(fd, what)
             self._turn()
-        self._admit()
-        self._open.end(self._channels.values())
+        self._channels.end()
 
     def _open_door(self) -> None:
         """A successor first reads the logs, for LOADED_S at most: requests wait meanwhile."""
-        if self._is_open:
+        if self._channels.is_open:
             return
         if time.monotonic() >= self._opens_at or not any(topic.is_loading for topic in self._topics):
-            self._epoll.register(self._door.fileno(), select.EPOLLIN)
-            self._is_open = True
-
-    def _unregister_requests(self) -> None:
-        """Read nothing more from workers; only write."""
-        if self._is_open:
-            self._epoll.unregister(self._door.fileno())
-        for fd in self._channels:
-            self._epoll.modify(fd, self._interest(fd))
-
-    def _interest(self, fd: int) -> int:
-        """The events to wait for on a channel."""
-        reads = self._serves or fd not in self._channels
-        return (select.EPOLLIN if reads else 0) | (select.EPOLLOUT if fd in self._writing else 0)
+            self._channels.open()
 
     def _poll_timeout(self) -> float:
         if self._queue.waiting:
@@ -262,15 +256,14 @@ class Coordinator:
             self._groups.follow(before, self._catalog.snapshot, self.now)
             self._transactions.follow(self._catalog.snapshot, self.now)
 
-    # -- channels
+    # -- events
 
     def _event(self, fd: int, what: int) -> None:
-        if fd in self._channels:
-            self._receive(fd, what)
+        if self._channels.owns(fd):
+            self._channels.event(fd, what)
+            self._row[COLUMN_CONNECTIONS] = len(self._channels)
         elif fd in self._watched:
             self._ready(fd, what)
-        elif fd == self._door.fileno():
-            self._admit()
         elif fd == self._bell.fileno():
             self._bell.drain()
         elif self._controller.channel is not None and fd == self._controller.channel.fileno():
@@ -284,30 +277,6 @@ class Coordinator:
             log.exception("unexpected error while handling events of descriptor %d", fd)
             self._watch(fd, 0, lambda _: None)
 
-    def _admit(self) -> None:
-        while (link := self._door.accept()) is not None:
-            self._channels[link.fileno()] = link
-            self._epoll.register(link.fileno(), self._interest(link.fileno()))
-        self._row[COLUMN_CONNECTIONS] = len(self._channels)
-
-    def _receive(self, fd: int, what: int) -> None:
-        link = self._channels[fd]
-        if not self._serves and not what & _ENDED:
-            return
-        try:
-            messages = link.receive()
-        except EOFError:
-            self._unwatch(fd)
-            del self._channels[fd]
-            self._open.gone(link)
-            link.close()
-            self._row[COLUMN_CONNECTIONS] = len(self._channels)
-            return
-        if not self._serves:
-            return
-        for message in messages:
-            self._serve(link, forward.decode(message))
-
     def _watch(self, fd: int, events: int, ready: Callable[[int], None]) -> None:
         """Call `ready` with those of `events` that occur; 0: stop watching."""
         if not events:
@@ -317,18 +286,10 @@ class Coordinator:
         (self._epoll.modify if fd in self._watched else self._epoll.register)(fd, events)
         self._watched[fd] = ready
 
-    def _unwatch(self, fd: int) -> None:
-        self._epoll.unregister(fd)
-        self._writing.discard(fd)
-
     def _serve(self, link: Channel, request: Forwarded) -> None:
-        def answer(flags: int, body: bytes) -> None:
-            if link in self._channels.values():  # the worker may have gone in the meantime
-                self._open.answered(link, request.token)
-                link.send(forward.encode_reply(request.token, body, flags))
-
+        answer = partial(self._channels.answer, link, request)
         self._row[COLUMN_REQUESTS] += 1
-        self._open.taken(link, request.token, request.api_key)
+        self._channels.begin(link, request)
         if request.api_key == internal.VERIFY:
             self._verify(request, answer)
             return
@@ -356,22 +317,14 @@ class Coordinator:
     def _flush(self) -> None:
         """Send what the sockets did not accept at once."""
         self._connect()
-        links = [*self._channels.values(), *filter(None, [self._controller.channel])]
-        for link in links:
-            fd = link.fileno()
-            if link.wants_write:
-                link.flush()
-            if link.wants_write != (fd in self._writing):
-                self._writing ^= {fd}
-                self._epoll.modify(fd, self._interest(fd))
+        self._flush_to_controller()
+        self._channels.flush()
 
     def close(self) -> None:
         """Close everything."""
-        for link in self._channels.values():
-            link.close()
+        self._channels.close()
         self._marker_channels.close()
         self._verifications.close()
-        self._door.close()
         self._bell.close()
         self._catalog.log.close()
 
