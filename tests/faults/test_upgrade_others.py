@@ -207,10 +207,16 @@ def test_stop_at_any_moment_of_an_upgrade_is_in_order(installed: Installed) -> N
         load.verify()
 
 
+NOT_BEGUN = "the new worker-2 has ended"
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_fork_servers_that_are_killed_do_not_keep_an_upgrade_from_its_end(installed: Installed) -> None:
-    """The new one, which the supervisor started last, or both. While it imports, nothing is replaced."""
+    """The new one, which the supervisor started last, or both. While it imports, nothing is replaced.
+
+    A worker that it has forked and not let begin yet ends with it (supervisor.forkserver): then the upgrade has failed.
+    """
     broker = installed.broker
     load = Load(broker)
     for (role, phase), both in itertools.product(MOMENTS, (False, True)):
@@ -220,7 +226,8 @@ def test_fork_servers_that_are_killed_do_not_keep_an_upgrade_from_its_end(instal
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not state(broker)["active"], 240, "the upgrade has ended")
-        assert bool(state(broker)["error"]) == (phase is Phase.IMPORTING), state(broker)
+        if phase is not Phase.STARTING or state(broker)["error"] != NOT_BEGUN:
+            assert bool(state(broker)["error"]) == (phase is Phase.IMPORTING), state(broker)
         wait_until(lambda: len(broker.pids("worker")) == 2, 60, "two workers run")
         load.await_more(50)
     load.verify()
