@@ -19,7 +19,7 @@ import aiohttp
 
 from .process import die_with_parent, family, kill_all, wait_dead, wait_until
 
-WIDTH, HEIGHT = 1280, 900
+WIDTH, HEIGHT, TALLEST = 1280, 900, 1200
 PICTURES = "ODRADEK_TEST_PICTURES"  # the folder for the pictures of the documents (`make picture`)
 _SECONDS = 30
 _KEYS = {"ArrowDown": 40, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "Escape": 27, "Tab": 9, "Enter": 13}
@@ -138,11 +138,12 @@ class Browser:
         return [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in nodes if "role" in one]
 
     def screenshot(self, selector: str = "html") -> bytes:
-        """The visible part of the page, or of the first element that `selector` finds, as PNG."""
+        """The page, or the first element that `selector` finds, as PNG: TALLEST of it at most, in view or not."""
         element = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
         box = self.evaluate(f"(({{x, y, width, height}}) => ({{x, y, width, height}}))({element})")
-        clip = {**box, "height": min(box["height"], HEIGHT), "scale": 1}
-        return base64.b64decode(self.command("Page.captureScreenshot", format="png", clip=clip)["data"])
+        clip = {**box, "height": min(box["height"], TALLEST), "scale": 1}
+        found = self.command("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        return base64.b64decode(found["data"])
 
     def keep(self, name: str, otherwise: Path, selector: str = "html") -> None:
         """Write the screenshot as `name` to the documents' folder with PICTURES, else to `otherwise`."""
