@@ -38,12 +38,13 @@ def _host_and_port(value: Any) -> str | None:
     return "must be host:port, for example 127.0.0.1:9404"
 
 
-def _loopback_and_port(value: Any) -> str | None:
-    """The console does not know its readers yet, so no other machine may reach it."""
-    host = value.rpartition(":")[0].strip("[]")
-    if _host_and_port(value) or (value and not admitted.is_loopback(host)):
-        return "must be a loopback address and a port, for example 127.0.0.1:9405: the console has no authentication"
-    return None
+def _listener_name(value: Any) -> str | None:
+    return None if value.replace("_", "").isalnum() else "must be the name of a listener, for example EXPORTER"
+
+
+def _user_info(value: Any) -> str | None:
+    user, colon, _ = value.partition(":")
+    return None if not value or (user and colon and value.isprintable()) else "must be USER:PASSWORD"
 
 
 def _registry(value: Any) -> str | None:
@@ -170,20 +171,41 @@ OWN_CONFIGS = (
     ConfigKey(
         "odradek.metrics.listener", STRING, "", MEDIUM,
         "Address at which the exporter process serves metrics, as host:port, for example 127.0.0.1:9404. Whoever can "
-        "connect can read them. Empty: no exporter.",
+        "connect can read them, unless odradek.metrics.security.protocol=SASL_SSL. Empty: no exporter.",
         check=_host_and_port,
+    ),
+    ConfigKey(
+        "odradek.metrics.security.protocol", STRING, "PLAINTEXT", MEDIUM,
+        "SASL_SSL: metrics are served by https, to users of the broker (HTTP Basic) with Describe on the cluster; "
+        "/healthz and /ready need no user. PLAINTEXT: by http, to everyone.",
+        check=one_of("PLAINTEXT", "SASL_SSL"),
     ),
     ConfigKey(
         "odradek.console.listener", STRING, "", MEDIUM,
         "Address at which the exporter process serves the console, a page for browsers, as host:port, for example "
-        "127.0.0.1:9405. Only loopback addresses: every program of this machine can read it. Empty: no console.",
-        check=_loopback_and_port,
+        "127.0.0.1:9405, which every program of this machine can read. At an address that is not loopback it asks for "
+        "a user of the broker, by https. Empty: no console.",
+        check=_host_and_port,
+    ),
+    ConfigKey(
+        "odradek.console.security.protocol", STRING, "", MEDIUM,
+        "SASL_SSL: the console is served by https, to users of the broker (HTTP Basic), and shows what their ACLs "
+        "allow. PLAINTEXT: by http, to everyone; only at a loopback address. Empty: PLAINTEXT at a loopback address, "
+        "else SASL_SSL.",
+        check=one_of("", "PLAINTEXT", "SASL_SSL"),
+    ),
+    ConfigKey(
+        "odradek.exporter.listener.name", STRING, "EXPORTER", LOW,
+        "Name of a listener whose settings the exporter uses for SASL_SSL: listener.name.exporter.ssl.keystore."
+        "location before ssl.keystore.location, and so on. The name of one of the broker's listeners shares its "
+        "certificate and its users. Of sasl.enabled.mechanisms it uses PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.",
+        check=_listener_name,
     ),
     ConfigKey(
         "odradek.console.command.config", STRING, "", MEDIUM,
-        "Properties file of a client, as for --command-config: the console reads messages as the user that it names. "
-        "Every program of this machine can then read what that user may read. Empty: as an anonymous client, and not "
-        "at all if authorizer.class.name is set.",
+        "Properties file of a client, as for --command-config: the console reads messages as the user that it names, "
+        "for readers whose own ACLs allow Read. With PLAINTEXT every program of this machine can then read what that "
+        "user may read. Empty: as an anonymous client, and not at all if authorizer.class.name is set.",
     ),
     ConfigKey(
         "odradek.console.schema.registry.url", STRING, "", LOW,
@@ -191,6 +213,25 @@ OWN_CONFIGS = (
         "wire format as Avro, by schemas that it fetches from there. https, or http to a loopback address; for example "
         "http://127.0.0.1:8081. Empty: no Avro, and no connection.",
         check=_registry,
+    ),
+    ConfigKey(
+        "odradek.console.schema.registry.basic.auth.user.info", PASSWORD, "", LOW,
+        "USER:PASSWORD for the schema registry, as basic.auth.user.info of Confluent's clients with "
+        "basic.auth.credentials.source=USER_INFO. Empty: no user.",
+        check=_user_info,
+    ),
+    ConfigKey(
+        "odradek.console.schema.registry.ssl.truststore.location", STRING, None, LOW,
+        "File with the certificates that the console trusts when it connects to a schema registry by https. Unset: "
+        "those that the system trusts.",
+    ),
+    ConfigKey(
+        "odradek.console.schema.registry.ssl.truststore.type", STRING, "JKS", LOW,
+        "Type of that file: JKS, PKCS12 or PEM.",
+    ),
+    ConfigKey(
+        "odradek.console.schema.registry.ssl.truststore.password", PASSWORD, None, LOW,
+        "Password of that file; PEM has none.",
     ),
     ConfigKey(
         "odradek.api.versions.like", STRING, "", LOW,

@@ -30,11 +30,11 @@ _REDIRECTS = 3
 def fetch(
     url: str, *, context: ssl.SSLContext | None = None, data: bytes | None = None,
     headers: Mapping[str, str] = {}, most: int = MOST, whole_s: float = WHOLE_S, connect_s: float = SILENCE_S,
-    read_s: float = SILENCE_S, redirects: bool = True,
+    read_s: float = SILENCE_S, redirects: bool = True, proxies: bool = True,
 ) -> bytes:  # fmt: skip
     """The document at a file:, http: or https: URL; `data` is posted. OSError says what failed; see HttpStatus.
 
-    Without `redirects` one is an HttpStatus.
+    Without `redirects` one is an HttpStatus. Without `proxies` those of the environment are not used.
     """
     if urlsplit(url).scheme == "file":
         with open(unquote(urlsplit(url).path), "rb") as file:
@@ -42,7 +42,8 @@ def fetch(
     deadline = _Deadline(whole_s)
     request = urllib.request.Request(url, data, dict(headers))
     following = _Redirects if redirects else _NoRedirects
-    opener = urllib.request.build_opener(following, *_handlers(context, min(read_s, whole_s), deadline.bound))
+    direct = () if proxies else (urllib.request.ProxyHandler({}),)
+    opener = urllib.request.build_opener(following, *direct, *_handlers(context, min(read_s, whole_s), deadline.bound))
     try:
         with deadline:
             return _answer(opener, request, min(connect_s, whole_s), most)

@@ -27,8 +27,8 @@ _IDS = 1000  # without a schema, that are kept
 class SchemaRegistry:
     """The cache. Threads take turns."""
 
-    def __init__(self, url: str) -> None:
-        self._requests, self._turn = Requests(url), threading.Lock()
+    def __init__(self, requests: Requests) -> None:
+        self._requests, self._turn = requests, threading.Lock()
         self._types: OrderedDict[int, tuple[Type, int]] = OrderedDict()  # with the bytes that it may take
         self._size = 0  # the sum of those
         self._unknown: OrderedDict[int, tuple[float, str]] = OrderedDict()  # until a time, and why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,16 +13,24 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class RegistryServer(ThreadingHTTPServer):
-    """A context manager. `answers` are by path, `asked` are the requests that came, as method and path."""
+    """A context manager. `answers` are by path, `asked` are the requests that came, as method and path.
+
+    `logins` are their Authorization headers. `certificate`: a PEM file with a key, for TLS.
+    """
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: str = "") -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: dict[str, Answer] = {}
         self.asked: list[str] = []
         self.ended = threading.Event()  # what a hostile answer waits for
-        self.url = f"http://127.0.0.1:{self.server_address[1]}/v7"
+        self.logins: list[str | None] = []
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self.server_address[1]}/v7"
 
     def __enter__(self) -> RegistryServer:
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
@@ -48,6 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.parse_request():
             return
         self.server.asked.append(f"{self.command} {self.path}")
+        self.server.logins.append(self.headers.get("Authorization"))
         self.server.answers.get(self.path, reply({"error_code": 40403, "message": "no"}, 404))(self)
         self.close_connection = True
 
