@@ -1,4 +1,4 @@
-"""Listens for HTTP on one address, with a bound on connections.
+"""Listens for HTTP on one address, with or without TLS, with a bound on connections.
 
 MOST connections are served at a time. The oldest goes for a new one, so that no number of silent peers keeps a scrape
 out. Each connection's buffers are bounded by the library. A malformed request is answered and not logged: any peer can
@@ -14,6 +14,8 @@ import socket
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from odradek.broker.exporter.access import tls_server
+from odradek.broker.exporter.access.tls_server import Context, TlsServer
 from odradek.broker.listeners import bracket
 
 MOST = 64  # connections
@@ -27,21 +29,31 @@ def _is_ours(record: logging.LogRecord) -> bool:
 logging.getLogger("aiohttp.server").addFilter(_is_ours)
 
 
-async def listen(serving: web.Server, address: str) -> asyncio.Server:
-    """Bind `host:port` and serve. Raises OSError."""
+Server = asyncio.Server | TlsServer
+
+
+async def listen(serving: web.Server, address: str, context: Context | None = None) -> Server:
+    """Bind `host:port` and serve; with TLS if there is a `context`, the one of a new connection. Raises OSError."""
     host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if context is not None:
+        return TlsServer(tls_server.bind(host, int(port)), serving, context, lambda: _make_room(serving, MOST))
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: _accept(serving), host.strip("[]"), int(port), reuse_address=True)
+    return await loop.create_server(lambda: _accept(serving), host, int(port), reuse_address=True)
 
 
 def _accept(serving: web.Server) -> web.RequestHandler:
-    connections = serving.connections
-    if len(connections) >= MOST:
-        connections[0].force_close()
+    _make_room(serving, MOST - 1)
     return serving()
 
 
-def bound(server: asyncio.Server) -> str:
+def _make_room(serving: web.Server, most: int) -> None:
+    connections = serving.connections
+    if len(connections) > most:
+        connections[0].force_close()
+
+
+def bound(server: Server) -> str:
     """The first address that it listens at, as host:port."""
     sock: socket.socket = server.sockets[0]
     host, port = sock.getsockname()[:2]

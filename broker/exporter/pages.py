@@ -2,17 +2,28 @@
 
 `/metrics` is for Prometheus, in its text format or in OpenMetrics as the client asks; `?names=` chooses the names
 (broker.exporter.names). `/healthz` answers 200 while this process runs, `/ready` while the broker serves clients.
+
+With odradek.metrics.security.protocol=SASL_SSL `/metrics` needs a user with Describe on the cluster, for it names all
+topics and groups. The other two need none: what probes them has no password, and they tell nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from odradek.broker.exporter import names, text
+from odradek.broker.exporter.access.refused import Refused
 from odradek.broker.exporter.scrape import Scraper
+from odradek.workers.dispatch.authorization import CLUSTER, DESCRIBE
+
+if TYPE_CHECKING:
+    from odradek.broker.exporter.access.readers import Readers
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +34,9 @@ _PLAIN = "text/plain; charset=utf-8"
 class Pages:
     """Answers requests."""
 
-    def __init__(self, scraper: Scraper, turn: asyncio.Lock) -> None:
-        """`turn`: held while the scraper is used."""
-        self._scraper, self._turn = scraper, turn
+    def __init__(self, scraper: Scraper, turn: asyncio.Lock, readers: Readers | None = None) -> None:
+        """`turn`: held while the scraper is used. `readers`: who may read; None: everyone."""
+        self._scraper, self._turn, self._readers = scraper, turn, readers
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The response to one request."""
@@ -34,7 +45,10 @@ class Pages:
             return _line(404, "there are /metrics, /healthz and /ready")
         if request.method not in ("GET", "HEAD"):
             return _line(405, "only GET and HEAD")
-        return await page(request)
+        try:
+            return await page(request)
+        except Refused as refused:
+            return _line(refused.status, str(refused), refused.headers)
 
     async def follow(self) -> None:
         """Read on between scrapes."""
@@ -42,6 +56,8 @@ class Pages:
             await asyncio.to_thread(self._scraper.follow, FOLLOW_S)
 
     async def _metrics(self, request: web.BaseRequest) -> web.Response:
+        if self._readers is not None:
+            (await self._readers.of(request)).require("metrics", DESCRIBE, CLUSTER)
         chosen = request.query.get("names", names.DEFAULT)
         if chosen not in names.VOCABULARIES:
             return _line(400, f"names={chosen}: must be one of {', '.join(names.VOCABULARIES)}")
@@ -61,5 +77,5 @@ class Pages:
         return _line(503, why) if why else _line(200, "ready")
 
 
-def _line(status: int, line: str) -> web.Response:
-    return web.Response(status=status, text=f"{line}\n", headers={"Content-Type": _PLAIN})
+def _line(status: int, line: str, headers: Mapping[str, str] = MappingProxyType({})) -> web.Response:
+    return web.Response(status=status, text=f"{line}\n", headers={"Content-Type": _PLAIN, **headers})

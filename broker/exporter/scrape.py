@@ -184,6 +184,11 @@ class Scraper:
         self._idleness = Idleness()
         self._known: dict[int, psutil.Process] = {}
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """The metadata as it was last read."""
+        return self._partitions.snapshot
+
     def take(self) -> Sample:
         """The broker as it is now."""
         self.follow(SCRAPE_S)

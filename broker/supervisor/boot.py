@@ -17,6 +17,7 @@ from pathlib import Path
 
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import BootError, OdradekError
+from odradek.broker.exporter.access import listener_names
 from odradek.broker.listeners import ListenerError
 from odradek.broker.process import process, sockets
 from odradek.broker.process.dir_locks import LogDirLocks
@@ -130,21 +131,28 @@ def _security_fault(config: BrokerConfig) -> BootError | None:
 
 
 def _check_security(config: BrokerConfig, configs: bytes | None = None) -> None:
-    """Load each secured listener's certificates and mechanisms once. Raises BootError with a line for each fault.
+    """Load each secured listener's certificates and mechanisms once, the exporter's too.
+
+    Raises BootError with a line for each fault.
 
     `configs`: the dynamic ones. Those are not checked where the file says what works: the workers do, and refuse the
     connections of a listener until AlterConfigs mends it.
     """
-    if set(config.protocols.values()) == {"PLAINTEXT"}:
+    if set(config.protocols.values()) == {"PLAINTEXT"} and not listener_names.secured(config):
         return
+    from odradek.broker.exporter.access import live_security
     from odradek.workers.authentication import listener_security
 
     settings = config.originals
     with suppress(MalformedNode):  # `_with_dynamic` reports it
         own = znodes.decode_config(configs)
         settings = dynamic_passwords.settings(settings, own, {}, dynamic_passwords.encoder_of(config))
-    faults = listener_security.faults(config.protocols, config.between_brokers, settings, time.time())
-    if lines := list(faults) or _faults_between_brokers(config, settings):
+    now = time.time()
+    faults = [
+        *listener_security.faults(config.protocols, config.between_brokers, settings, now),
+        *live_security.faults(config, settings, now),
+    ]
+    if lines := faults or _faults_between_brokers(config, settings):
         raise BootError("\n".join(lines))
 
 

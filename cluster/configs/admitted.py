@@ -94,4 +94,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_loopback_listener(address: str) -> bool:
+    """Whether only this machine reaches a listener at `host:port`."""
+    return is_loopback(address.rpartition(":")[0].strip("[]"))
+
+
 NOBODY = Admitted("", ())

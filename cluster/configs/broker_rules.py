@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from odradek.cluster.configs import configdef, dynamic_passwords
+from odradek.cluster.configs import admitted, configdef, dynamic_passwords
 
 Layers = tuple[Mapping[str, str], ...]
 
@@ -86,10 +86,21 @@ def broken_at_start(static: Mapping[str, Any]) -> list[str]:
             "zookeeper.set.acl needs a user: set odradek.zookeeper.login.config, odradek.zookeeper.auth, or "
             "zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location",
         ),
+        (
+            _shows_all(static),
+            "odradek.console.security.protocol=PLAINTEXT needs a loopback address in odradek.console.listener, for "
+            "example 127.0.0.1:9405: passwords and records would be readable on the network; set SASL_SSL",
+        ),
     )
     lines = [line for is_broken, line in rules if is_broken]
     lines += dynamic_passwords.faults(static)
     return lines + [line for group, what in _BOUNDED if (line := _out_of_bounds(group, what, static))]
+
+
+def _shows_all(static: Mapping[str, Any]) -> bool:
+    """Whether the console would be served without TLS and users to other machines."""
+    address, protocol = static["odradek.console.listener"], static["odradek.console.security.protocol"]
+    return bool(address) and protocol == "PLAINTEXT" and not admitted.is_loopback_listener(address)
 
 
 def _authenticates(static: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from odradek.broker.commands._shared.client import Cluster
 from odradek.broker.commands._shared.options import load_properties
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import OdradekError
-from odradek.broker.exporter.console.errors import Refused
+from odradek.broker.exporter.access.refused import Refused
 from odradek.broker.listeners import bracket
 from odradek.cluster.metadata.snapshot import Snapshot
 

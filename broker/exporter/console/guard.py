@@ -1,9 +1,12 @@
-"""Which requests the console answers: GET, at an address of this machine, of its own page. Pure.
+"""Which requests the console answers: GET, of its own page, and without users only at an address of this machine. Pure.
 
-It listens on loopback only. A web site that the user has open elsewhere could still send requests there through the
-browser: by a name of its own that it lets point to 127.0.0.1 (DNS rebinding), which the Host header gives away; or by
-the address, which browsers say in Sec-Fetch-Site. Such a site could read no answer, for there is no CORS, but would
-make the broker work.
+A web site that the user has open elsewhere could send requests to a console on loopback through the browser: by a name
+of its own that it lets point to 127.0.0.1 (DNS rebinding), which the Host header gives away; or by the address, which
+browsers say in Sec-Fetch-Site. Such a site could read no answer, for there is no CORS, but would make the broker work.
+
+A console that asks for users may have any name: a browser sends a password only to the name for which it was typed, and
+only once the certificate has proven that name. It sends it along with requests of other web sites too, so that
+Sec-Fetch-Site counts there as well.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from odradek.broker.exporter.console.errors import Refused
+from odradek.broker.exporter.access.refused import Refused
 from odradek.cluster.configs.admitted import is_loopback
 
 # No script or style but the files of the page, nothing from other hosts, no frame around it.
@@ -31,11 +34,11 @@ _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]*)?")
 _OWN_SITES = ("", "same-origin", "none")  # an old browser or another program; the page; the address bar
 
 
-def check(method: str, headers: Mapping[str, str]) -> None:
+def check(method: str, headers: Mapping[str, str], asks_for_users: bool = False) -> None:
     """Raises Refused."""
     if method != "GET":
         raise Refused(405, f"{method[:20]}: the console only reads: use GET")
-    if not is_here(headers.get("Host", "")):
+    if not asks_for_users and not is_here(headers.get("Host", "")):
         raise Refused(403, "the Host header must be localhost or a loopback address: open http://localhost:PORT/")
     if headers.get("Sec-Fetch-Site", "") not in _OWN_SITES:
         raise Refused(403, "another web site sent this request: open the console's address yourself")

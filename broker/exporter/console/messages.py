@@ -15,11 +15,11 @@ from kafka.protocol.consumer import FetchRequest
 
 from odradek.broker.commands._shared.client import Cluster, RequestFailed, explain
 from odradek.broker.config import BrokerConfig
+from odradek.broker.exporter.access.refused import Refused
 from odradek.broker.exporter.console import broker_client as client
 from odradek.broker.exporter.console import decoding, paging
 from odradek.broker.exporter.console.broker_client import COMMAND_CONFIG, SECONDS
 from odradek.broker.exporter.console.browsed_records import Browsed
-from odradek.broker.exporter.console.errors import Refused
 from odradek.broker.exporter.console.schema_registry import SchemaRegistry
 from odradek.broker.exporter.console.schema_requests import URL, Page
 from odradek.cluster.metadata.snapshot import Snapshot

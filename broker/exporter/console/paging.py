@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from odradek.broker.exporter.console.errors import Refused
+from odradek.broker.exporter.access.refused import Refused
 from odradek.protocol.wire import INT64_MAX
 
 ROWS = 100  # of a page

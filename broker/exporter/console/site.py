@@ -1,6 +1,7 @@
 """The console's pages by HTTP: the files of the page, and JSON below /api/.
 
-Each request passes `guard` first. An error is a JSON object with one line, which the page shows.
+Each request passes `guard` first, then `readers`, where the console asks for users. An error is a JSON object with one
+line, which the page shows.
 """
 
 from __future__ import annotations
@@ -10,18 +11,24 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from odradek.broker.config import BrokerConfig
-from odradek.broker.exporter.console import broker_settings, guard, paging, views
-from odradek.broker.exporter.console.errors import Refused
+from odradek.broker.exporter.access.reader import EVERYONE, Reader
+from odradek.broker.exporter.access.refused import Refused
+from odradek.broker.exporter.console import broker_settings, guard, paging, schema_requests, views
 from odradek.broker.exporter.console.moments import Moment, Moments
 from odradek.broker.exporter.console.paging import Query
 from odradek.broker.exporter.console.schema_registry import SchemaRegistry
 from odradek.broker.exporter.console.schema_requests import URL
 from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.workers.dispatch.authorization import CLUSTER, DESCRIBE_CONFIGS, READ, TOPIC
+
+if TYPE_CHECKING:
+    from odradek.broker.exporter.access.readers import Readers
 
 log = logging.getLogger(__name__)
 
@@ -34,23 +41,23 @@ _FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 Parameters = Mapping[str, str]
-Answer = Callable[[Parameters], Awaitable[dict[str, Any]]]
+Answer = Callable[[Parameters, Reader], Awaitable[dict[str, Any]]]
 
 
 class Site:
     """Answers requests."""
 
-    def __init__(self, moments: Moments, config: BrokerConfig) -> None:
-        self._moments, self._config = moments, config
-        registry = config[URL]
-        self._registry = SchemaRegistry(registry) if registry else None
+    def __init__(self, moments: Moments, config: BrokerConfig, readers: Readers | None = None) -> None:
+        """`readers`: who may read; None: everyone."""
+        self._moments, self._config, self._users = moments, config, readers
+        self._registry = SchemaRegistry(schema_requests.of(config)) if config[URL] else None
         self._turn, self._readers = asyncio.Lock(), 0
         self._answers: Mapping[str, Answer] = {
-            "/api/overview": self._of_moment(lambda moment, _: views.overview(moment)),
-            "/api/topics": self._of_moment(lambda moment, given: views.topics(moment, Query.parse(given))),
-            "/api/topic": self._of_moment(lambda moment, given: views.topic(moment, *_named(given))),
-            "/api/groups": self._of_moment(lambda moment, given: views.groups(moment, Query.parse(given))),
-            "/api/group": self._of_moment(lambda moment, given: views.group(moment, *_named(given))),
+            "/api/overview": self._of_moment(lambda moment, _, who: views.overview(moment, who)),
+            "/api/topics": self._of_moment(lambda moment, given, who: views.topics(moment, Query.parse(given), who)),
+            "/api/topic": self._of_moment(lambda moment, given, who: views.topic(moment, *_named(given), who)),
+            "/api/groups": self._of_moment(lambda moment, given, who: views.groups(moment, Query.parse(given), who)),
+            "/api/group": self._of_moment(lambda moment, given, who: views.group(moment, *_named(given), who)),
             "/api/settings": self._of_moment(self._settings),
             "/api/differences": self._differences,
             "/api/messages": self._messages,
@@ -59,42 +66,45 @@ class Site:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The response to one request."""
         try:
-            guard.check(request.method, request.headers)
-            return await self._page(request)
+            guard.check(request.method, request.headers, self._users is not None)
+            return await self._page(request, EVERYONE if self._users is None else await self._users.of(request))
         except Refused as refused:
-            return _response(refused.status, {"error": str(refused)})
+            return _response(refused.status, {"error": str(refused)}, refused.headers)
         except Exception:
             log.exception("console: %s", request.path)
             return _response(500, {"error": "the console failed: its log has the cause"})
 
-    async def _page(self, request: web.BaseRequest) -> web.Response:
+    async def _page(self, request: web.BaseRequest, reader: Reader) -> web.Response:
         if (file := _FILES.get(request.path)) is not None:
             name, content_type = file
             return web.Response(body=_FOLDER.joinpath(name).read_bytes(), headers=_headers(content_type))
         answer = self._answers.get(request.path)
         if answer is None:
             raise Refused(404, "there are / and, as JSON, " + ", ".join(self._answers))
-        return _response(200, await answer(request.query))
+        return _response(200, await answer(request.query, reader))
 
-    def _of_moment(self, view: Callable[[Moment, Parameters], dict[str, Any]]) -> Answer:
-        async def answer(given: Parameters) -> dict[str, Any]:
+    def _of_moment(self, view: Callable[[Moment, Parameters, Reader], dict[str, Any]]) -> Answer:
+        async def answer(given: Parameters, reader: Reader) -> dict[str, Any]:
             moment = await self._moments.now()
-            return await asyncio.to_thread(view, moment, given)
+            return await asyncio.to_thread(view, moment, given, reader)
 
         return answer
 
-    def _settings(self, moment: Moment, given: Parameters) -> dict[str, Any]:
+    def _settings(self, moment: Moment, given: Parameters, reader: Reader) -> dict[str, Any]:
+        reader.require("settings", DESCRIBE_CONFIGS, CLUSTER)
         return broker_settings.settings(self._config, moment.sample.snapshot, Query.parse(given))
 
-    async def _messages(self, given: Parameters) -> dict[str, Any]:
+    async def _messages(self, given: Parameters, reader: Reader) -> dict[str, Any]:
         from odradek.broker.exporter.console import messages  # kafka-python, when there is something to read
 
         wanted = messages.wanted_of(given)
+        reader.require("messages", READ, TOPIC, wanted.topic)
         return await self._as_client(lambda snapshot: messages.read(self._config, snapshot, wanted, self._registry))
 
-    async def _differences(self, _: Parameters) -> dict[str, Any]:
+    async def _differences(self, _: Parameters, reader: Reader) -> dict[str, Any]:
         from odradek.broker.exporter.console import differences
 
+        reader.require("settings", DESCRIBE_CONFIGS, CLUSTER)
         return await self._as_client(lambda snapshot: differences.ask(self._config, snapshot))
 
     async def _as_client(self, call: Callable[[Snapshot], dict[str, Any]]) -> dict[str, Any]:
@@ -118,5 +128,7 @@ def _headers(content_type: str) -> dict[str, str]:
     return {**guard.HEADERS, "Content-Type": content_type}
 
 
-def _response(status: int, answer: dict[str, Any]) -> web.Response:
-    return web.Response(status=status, text=json.dumps(answer), headers=_headers("application/json"))
+def _response(
+    status: int, answer: dict[str, Any], headers: Mapping[str, str] = MappingProxyType({})
+) -> web.Response:  # fmt: skip
+    return web.Response(status=status, text=json.dumps(answer), headers={**_headers("application/json"), **headers})

@@ -1,39 +1,67 @@
-"""What the console shows of a moment: functions that return what becomes JSON."""
+"""What the console shows of a moment to a reader: functions that return what becomes JSON.
+
+Describe on a topic or a group shows all of it but records and configs. Describe on the cluster shows the processes,
+disks and loads of the broker, and what is wrong, which names topics and groups. The brokers of the cluster are shown to
+each reader, as Kafka's Metadata has them for each client.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from odradek.broker.exporter.access.reader import EVERYONE, Reader
+from odradek.broker.exporter.access.refused import Refused
 from odradek.broker.exporter.console import paging
-from odradek.broker.exporter.console.errors import Refused
 from odradek.broker.exporter.console.moments import Moment
 from odradek.broker.exporter.console.paging import Query
 from odradek.broker.exporter.group_lag import Lag
 from odradek.broker.exporter.scrape import ProcessSample
 from odradek.ipc import slots
 from odradek.ipc.processes import RETIRED
+from odradek.workers.dispatch.authorization import CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, GROUP, TOPIC
 
 Json = dict[str, Any]
 _STATES = ("free", "recovering", "leader", "follower", "offline", "deleting")
 _RATES = ("requests", "messages_in", "bytes_in", "bytes_out", "errors")
 
 
-def overview(moment: Moment) -> Json:
-    """What is wrong first; then the broker, its processes, disks and the brokers of the cluster."""
+def overview(moment: Moment, reader: Reader = EVERYONE) -> Json:
+    """What is wrong first; then the broker, its processes, disks and the brokers of the cluster.
+
+    `needs`: the line that says what is not shown; then there are no rates.
+    """
     sample, snapshot = moment.sample, moment.sample.snapshot
+    sees = reader.sees(DESCRIBE, CLUSTER)
     return {
         "broker": sample.broker,
+        "user": reader.user,
         "cluster_id": snapshot.cluster_id,
         "controller": snapshot.controller_id,
+        "needs": "" if sees else f"Not shown: {reader.needs('what is wrong, processes and disks', DESCRIBE, CLUSTER)}",
+        "topics": len(_visible(moment, reader)),
+        "brokers": _brokers(moment),
+        **(_broker(moment) if sees else {"findings": [], "processes": [], "disks": []}),
+    }
+
+
+def _broker(moment: Moment) -> Json:
+    sample = moment.sample
+    return {
         "findings": [one.as_json() for one in moment.findings],
-        "topics": len(moment.index.names),
         "partitions_here": len(sample.layout.names),
         "rates": _rates(moment),
         "processes": _processes(moment),
-        "brokers": _brokers(moment),
         "disks": [{"path": path, "size": disk[0], "free": disk[1]} for path, disk in sample.disks.items()],
     }
+
+
+def _visible(moment: Moment, reader: Reader) -> Sequence[int]:
+    """The numbers of the topics that the reader may see."""
+    names = moment.index.names
+    if reader.sees_all:
+        return range(len(names))
+    return [row for row, name in enumerate(names) if reader.sees(DESCRIBE, TOPIC, name)]
 
 
 def _rates(moment: Moment) -> Json:
@@ -75,11 +103,13 @@ def _brokers(moment: Moment) -> list[Json]:
     ]
 
 
-def topics(moment: Moment, query: Query) -> Json:
+def topics(moment: Moment, query: Query, reader: Reader = EVERYONE) -> Json:
     """A page of topics: what of them is on this broker."""
     columns = moment.topics
     names = moment.index.names
-    about, rows = paging.page(query, paging.chosen(query, names, {"name": names, **columns}))
+    found = paging.chosen(query, names, {"name": names, **columns})
+    visible = found if reader.sees_all else [row for row in found if reader.sees(DESCRIBE, TOPIC, names[row])]
+    about, rows = paging.page(query, visible)
     return {
         **about,
         "sizes_known": moment.sample.log_bytes is not None,
@@ -87,15 +117,20 @@ def topics(moment: Moment, query: Query) -> Json:
     }
 
 
-def topic(moment: Moment, name: str, query: Query) -> Json:
-    """A page of the partitions of one topic, and what its configs override. Raises Refused."""
+def topic(moment: Moment, name: str, query: Query, reader: Reader = EVERYONE) -> Json:
+    """A page of the partitions of one topic, and what its configs override, None if they are not shown.
+
+    Raises Refused.
+    """
+    reader.require("this topic", DESCRIBE, TOPIC, name)
     known = moment.sample.snapshot.topics.get(name)
     if known is None:
         raise Refused(404, f"there is no topic {name!r}: look for it in the list of topics")
     about, rows = paging.page(query, range(len(known)))
     here = _here(moment, name)
     found = [_partition(moment, name, index, here.get(index)) for index in rows]
-    return {**about, "name": name, "config": known.config, "internal": known.internal, "rows": found}
+    config = known.config if reader.sees(DESCRIBE_CONFIGS, TOPIC, name) else None
+    return {**about, "name": name, "config": config, "internal": known.internal, "rows": found}
 
 
 def _here(moment: Moment, name: str) -> dict[int, int]:
@@ -125,10 +160,10 @@ def _numbers(moment: Moment, at: int) -> Json:
     }
 
 
-def groups(moment: Moment, query: Query) -> Json:
+def groups(moment: Moment, query: Query, reader: Reader = EVERYONE) -> Json:
     """A page of the groups that this broker coordinates."""
-    names = list(moment.lags)
-    columns = _group_columns(moment, names)
+    names = [name for name in moment.lags if reader.sees(DESCRIBE, GROUP, name)]
+    columns = _group_columns(moment, names, reader)
     about, rows = paging.page(query, paging.chosen(query, names, {"name": names, **columns}))
     return {
         **about,
@@ -136,8 +171,14 @@ def groups(moment: Moment, query: Query) -> Json:
     }
 
 
-def _group_columns(moment: Moment, names: Sequence[str]) -> Mapping[str, Sequence[Any]]:
-    lags = [moment.lags[name] for name in names]
+def _lags(moment: Moment, group: str, reader: Reader) -> Sequence[Lag]:
+    """Of the topics that the reader may see, as in Kafka's OffsetFetch."""
+    lags = moment.lags[group]
+    return lags if reader.sees_all else [one for one in lags if reader.sees(DESCRIBE, TOPIC, one.topic)]
+
+
+def _group_columns(moment: Moment, names: Sequence[str], reader: Reader) -> Mapping[str, Sequence[Any]]:
+    lags = [_lags(moment, name, reader) for name in names]
     worst = [max(each, key=lambda one: one.records or 0, default=None) for each in lags]
     return {
         "members": [moment.sample.members.get(name, 0) for name in names],
@@ -148,11 +189,12 @@ def _group_columns(moment: Moment, names: Sequence[str]) -> Mapping[str, Sequenc
     }
 
 
-def group(moment: Moment, name: str, query: Query) -> Json:
+def group(moment: Moment, name: str, query: Query, reader: Reader = EVERYONE) -> Json:
     """A page of the partitions of one group. Raises Refused."""
-    lags = moment.lags.get(name)
-    if lags is None:
+    reader.require("this group", DESCRIBE, GROUP, name)
+    if name not in moment.lags:
         raise Refused(404, f"this broker does not coordinate a group {name!r}: ask the console of another broker")
+    lags = _lags(moment, name, reader)
     ordered = sorted(lags, key=lambda one: (-(one.records or 0), one.topic, one.partition))
     about, rows = paging.page(query, range(len(ordered)))
     total = sum(one.records or 0 for one in lags)

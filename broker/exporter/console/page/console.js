@@ -151,7 +151,13 @@ const VIEWS = {
 
 const api = (name, given) => `api/${name}?${new URLSearchParams(given)}`;
 
+/** What is wrong, load, processes and disks need a right that not every reader has: `needs` says which. */
 function overview(data) {
+  const brokers = table(`Brokers of the cluster ${data.cluster_id}`, BROKERS, data.brokers);
+  if (data.needs) {
+    const parts = [make("p", { class: "needs" }, data.needs), brokers];
+    return { title: "Overview", status: `${plain(data.topics)} topics; not all is shown`, parts };
+  }
   for (const name of ["messages_in", "bytes_in", "bytes_out"]) remember(`rate ${name}`, data.rates[name]);
   const charts = [
     chart("rate messages_in", "Records in a second", rate),
@@ -164,7 +170,7 @@ function overview(data) {
     parts: [
       make("h3", {}, "What is wrong first"), findings(data.findings),
       make("h3", {}, "Load"), make("div", { class: "charts" }, charts),
-      table(`Brokers of the cluster ${data.cluster_id}`, BROKERS, data.brokers),
+      brokers,
       table(`Processes of broker ${data.broker}`, PROCESSES, data.processes),
       table("Log directories of this broker", DISKS, data.disks),
     ],
@@ -238,7 +244,8 @@ function topic(data) {
     column("Size", (one) => known(bytes)(one.bytes)),
     column("Records/s", (one) => known(rate)(one.records_s)),
   ];
-  const config = Object.entries(data.config).map(([name, value]) => `${name}=${value}`).join(", ");
+  const configs = Object.entries(data.config || {}).map(([name, value]) => `${name}=${value}`).join(", ");
+  const config = data.config === null ? "its configs need DescribeConfigs on it" : configs;
   return {
     title: `Topic ${data.name}`,
     status: `topic ${data.name}: ${plain(data.total)} partitions`,
@@ -425,7 +432,8 @@ async function load(now, mine, isNew, isAsked = false) {
     say("");
   } catch (error) {
     if (mine !== ticket) return;
-    if (isNew || view.isStill) put(empty(now), isNew, isAsked);
+    if (isNew || view.isStill || error.isLogin) put(empty(now), isNew, isAsked);
+    if (error.isLogin && !isPaused) pause(); // each refresh would ask for the password again
     say(error.message);
   }
 }
@@ -438,14 +446,15 @@ function empty(now) {
 }
 
 async function fetched(source) {
+  const whole = new URL(source, location.origin + location.pathname); // never with a user and a password, as typed
   let answer;
   try {
-    answer = await fetch(source, { headers: { Accept: "application/json" } });
+    answer = await fetch(whole, { headers: { Accept: "application/json" } });
   } catch {
     throw new Error("the console does not answer: the broker may have stopped; look at odradek status");
   }
   const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error);
+  if (!answer.ok) throw Object.assign(new Error(found.error), { isLogin: answer.status === 401 });
   return found;
 }
 
@@ -545,6 +554,9 @@ document.addEventListener("keydown", press);
 window.addEventListener("hashchange", follow);
 follow();
 fetched("api/overview").then(
-  (found) => { byId("broker").textContent = `Broker ${found.broker}, cluster ${found.cluster_id}`; },
+  (found) => {
+    const reader = found.user ? `, read as ${found.user}` : "";
+    byId("broker").textContent = `Broker ${found.broker}, cluster ${found.cluster_id}${reader}`;
+  },
   () => {}, // the view says what is wrong
 );

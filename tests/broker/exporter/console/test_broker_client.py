@@ -9,8 +9,8 @@ import pytest
 
 from odradek.broker import config as configuration
 from odradek.broker.config import BrokerConfig
+from odradek.broker.exporter.access.refused import Refused
 from odradek.broker.exporter.console import broker_client
-from odradek.broker.exporter.console.errors import Refused
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
 
 from ....harness.process import free_port

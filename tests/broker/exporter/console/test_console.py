@@ -146,14 +146,22 @@ def test_a_missing_properties_file_is_named(fresh_broker: Callable[..., Broker],
     assert status == 502 and line.startswith("odradek.console.command.config: ") and str(tmp_path / "none") in line
 
 
-@pytest.mark.parametrize("value", ["0.0.0.0:9405", "10.0.0.1:9405", "example.org:9405", ":9405", "9405", "127.0.0.1"])
-def test_an_address_that_others_reach_ends_the_start(fresh_broker: Callable[..., Broker], value: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("0.0.0.0:9405", "odradek.console.listener=0.0.0.0:9405 has https and asks for users: "),
+        ("9405", "must be host:port"),
+    ],
+)
+def test_an_address_that_cannot_be_served_ends_the_start(
+    fresh_broker: Callable[..., Broker], value: str, line: str
+) -> None:
     broker = fresh_broker(start=False)
     broker.folder.mkdir(parents=True, exist_ok=True)
     done = broker.command("start", "--override", f"odradek.console.listener={value}")
     assert done.returncode == 3
-    (line,) = [line for line in done.stderr.splitlines() if "odradek.console.listener" in line]
-    assert "must be a loopback address and a port, for example 127.0.0.1:9405" in line
+    (found,) = [text for text in done.stderr.splitlines() if "odradek.console.listener" in text]
+    assert line in found
 
 
 def test_an_address_in_use_is_logged_and_retried(fresh_broker: Callable[..., Broker]) -> None:

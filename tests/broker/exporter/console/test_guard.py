@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from odradek.broker.exporter.access.refused import Refused
 from odradek.broker.exporter.console import guard
-from odradek.broker.exporter.console.errors import Refused
 
 HERE = {"Host": "localhost:9405"}
 
@@ -58,3 +58,11 @@ def test_the_policy_allows_nothing_from_elsewhere() -> None:
     assert policy.startswith("default-src 'none'; ")
     assert {source for rule in policy.split("; ") for source in rule.split()[1:]} == {"'self'", "'none'"}
     assert not any("access-control" in name.lower() for name in guard.HEADERS)
+
+
+def test_a_console_with_users_may_have_any_name_but_no_other_site() -> None:
+    guard.check("GET", {"Host": "console.example"}, asks_for_users=True)
+    with pytest.raises(Refused, match="another web site"):
+        guard.check("GET", {"Host": "console.example", "Sec-Fetch-Site": "cross-site"}, asks_for_users=True)
+    with pytest.raises(Refused, match="use GET"):
+        guard.check("OPTIONS", {"Host": "console.example"}, asks_for_users=True)

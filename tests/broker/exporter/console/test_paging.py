@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.broker.exporter.access.refused import Refused
 from odradek.broker.exporter.console import paging
-from odradek.broker.exporter.console.errors import Refused
 from odradek.broker.exporter.console.paging import ROWS, Query
 from odradek.protocol.wire import INT64_MAX
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from odradek.broker.exporter.access.reader import Reader
+from odradek.broker.exporter.access.refused import Refused
 from odradek.broker.exporter.console import views
-from odradek.broker.exporter.console.errors import Refused
 from odradek.broker.exporter.console.moments import Moment, TopicIndex
 from odradek.broker.exporter.console.paging import ROWS, Query
 from odradek.broker.exporter.group_lag import Lag
@@ -17,6 +18,17 @@ from odradek.broker.exporter.layout import Layout
 from odradek.broker.exporter.scrape import Sample
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
 from odradek.ipc import slots
+from odradek.security.acls.acl_types import (
+    AccessControlEntry,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from odradek.security.acls.authorizer import Authorizer
+from odradek.security.principal import Principal
+from odradek.workers.dispatch.authorization import DESCRIBE, DESCRIBE_CONFIGS, GROUP, READ, TOPIC, Rights
 
 TOPICS, PARTITIONS = 10_000, 3
 
@@ -111,3 +123,61 @@ def test_an_unknown_group_is_refused_in_one_line() -> None:
 
 def test_a_broker_without_topics_has_a_page() -> None:
     assert views.topics(moment(0), Query())["rows"] == []
+
+
+# -- what ACLs allow
+
+
+def reader(*allowed: tuple[Operation, ResourceType, str], everyone: bool = False) -> Reader:
+    """alice with these rights; names that end with `*` are prefixes."""
+    acls = {
+        ResourcePattern(kind, name if name == "*" else name.rstrip("*"), _pattern(name)):
+        frozenset({AccessControlEntry("User:alice", "*", operation, Permission.ALLOW)})
+        for operation, kind, name in allowed
+    }  # fmt: skip
+    session = Authorizer(acls, (), everyone).session(Principal("User", "alice"), "10.0.0.1")
+    return Reader(Rights("User:alice", "10.0.0.1", session), "User:alice")
+
+
+def _pattern(name: str) -> PatternType:
+    return PatternType.PREFIXED if name.endswith("*") and name != "*" else PatternType.LITERAL
+
+
+def test_a_page_has_the_topics_that_acls_show() -> None:
+    found = moment(TOPICS)
+    shown = views.topics(found, Query.parse({"sort": "-records"}), reader((READ, TOPIC, "topic-0123*")))
+    assert shown["total"] == 10 and [row["name"] for row in shown["rows"]][:2] == ["topic-01239", "topic-01238"]
+    assert views.topics(found, Query(), reader())["rows"] == []
+    assert views.topics(found, Query(), reader(everyone=True))["total"] == TOPICS
+
+
+def test_a_group_has_the_topics_that_acls_show() -> None:
+    who = reader((DESCRIBE, GROUP, "late"), (DESCRIBE, TOPIC, "topic-00002"))
+    (row,) = views.groups(moment(lags=LAGS), Query(), who)["rows"]
+    assert (row["name"], row["partitions"], row["lag"], row["farthest"]) == ("late", 1, 0, "topic-00002-2")
+    shown = views.group(moment(lags=LAGS), "late", Query(), who)
+    assert shown["lag"] == 0 and [one["topic"] for one in shown["rows"]] == ["topic-00002"]
+
+
+def test_a_hidden_topic_or_group_is_as_one_that_does_not_exist() -> None:
+    for view, hidden in ((views.topic, "topic-00001"), (views.group, "late")):
+        lines = []
+        for name in (hidden, "missing"):
+            with pytest.raises(Refused) as refused:
+                view(moment(lags=LAGS), name, Query(), reader())
+            assert refused.value.status == 403
+            lines.append(str(refused.value).replace(name, "NAME"))
+        assert lines[0] == lines[1]
+
+
+def test_configs_of_a_topic_need_their_own_right() -> None:
+    sees = reader((DESCRIBE, TOPIC, "*"))
+    assert views.topic(moment(), "topic-00001", Query(), sees)["config"] is None
+    sees = reader((DESCRIBE, TOPIC, "*"), (DESCRIBE_CONFIGS, TOPIC, "topic-00001"))
+    assert views.topic(moment(), "topic-00001", Query(), sees)["config"] == {}
+
+
+def test_the_line_that_names_a_right_can_be_pasted() -> None:
+    who = Reader(Rights("User:a b", "10.0.0.1"), "User:a b")
+    line = who.needs("this topic", READ, TOPIC, "x; rm -rf /")
+    assert line.endswith("--allow-principal 'User:a b' --operation Read --topic 'x; rm -rf /'")

@@ -1,0 +1,87 @@
+"""Accepts connections with TLS, with a bound on handshakes.
+
+asyncio's own server leaves peers that send nothing as they are for a minute, any number of them. Here a handshake has
+HANDSHAKE_S, and HANDSHAKES are under way at most: the oldest goes for a new one. Each connection has the context that
+is in force when it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+
+HANDSHAKES, HANDSHAKE_S = 64, 5.0
+_AT_ONCE = HANDSHAKES // 4  # so that the oldest has begun when it must go
+_AGAIN_S = 1.0  # where the process has no descriptor left
+
+Context = Callable[[], ssl.SSLContext | None]
+
+
+class TlsServer:
+    """Listens at a socket. `accepted` is called after each handshake that succeeds."""
+
+    def __init__(
+        self, sock: socket.socket, protocol: Callable[[], asyncio.Protocol], context: Context,
+        accepted: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.sockets = [sock]
+        self._protocol, self._context, self._accepted = protocol, context, accepted
+        self._handshakes: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._loop = asyncio.get_running_loop()
+        sock.setblocking(False)
+        self._watch()
+
+    def _watch(self) -> None:
+        if self.sockets:
+            self._loop.add_reader(self.sockets[0], self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                connection, _ = self.sockets[0].accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError:
+                self._loop.remove_reader(self.sockets[0])
+                self._loop.call_later(_AGAIN_S, self._watch)
+                return
+            self._begin(connection)
+
+    def _begin(self, connection: socket.socket) -> None:
+        context = self._context()
+        if context is None:
+            connection.close()
+            return
+        if len(self._handshakes) >= HANDSHAKES:
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.cancel()
+        task = self._loop.create_task(self._handshake(connection, context))
+        self._handshakes[task] = None
+        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+
+    async def _handshake(self, connection: socket.socket, context: ssl.SSLContext) -> None:
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):  # a peer that speaks no TLS, or goes; TimeoutError and SSLError are some
+            await self._loop.connect_accepted_socket(
+                self._protocol, connection, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
+            )
+            self._accepted()
+
+    def close(self) -> None:
+        """Take no more."""
+        for sock in self.sockets:
+            self._loop.remove_reader(sock)
+            sock.close()
+        self.sockets = []
+        for task in list(self._handshakes):
+            task.cancel()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=128)
