@@ -64,12 +64,11 @@ class Readers:
 
     async def of(self, request: web.BaseRequest) -> Reader:
         """The reader who sends it. Raises LoginNeeded and TooManyLogins."""
-        header = request.headers.get("Authorization", "")
-        if not header:
+        header, host = request.headers.get("Authorization", ""), _host(request)
+        if not (header and host):
             raise LoginNeeded("a user of the broker is needed: log in with its name and password")
         if self._security.stale:
             await self.follow()
-        host = _host(request)
         digest = hmac.digest(self._key, f"{host} {header}".encode("utf-8", "surrogateescape"), "sha256")
         kept = self._kept.get(digest)
         if kept is not None and kept.generation == self._security.generation:
@@ -129,6 +128,6 @@ class Readers:
 
 
 def _host(request: web.BaseRequest) -> str:
-    """The address of the peer, as ACLs name hosts."""
+    """The address of the peer, as ACLs name hosts; empty once it has gone."""
     peer = request.transport.get_extra_info("peername") if request.transport is not None else None
     return str(peer[0]) if peer else ""

@@ -17,13 +17,14 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker.exporter.console.avro_schema import SchemaError
 from odradek.broker.exporter.console.errors import NotAvro
-from odradek.broker.interbroker.tls_client import TlsClient
-from odradek.security.tls.settings import named_settings
 from odradek.workers.net import bounded_http
+
+if TYPE_CHECKING:
+    from odradek.broker.interbroker.tls_client import TlsClient
 
 URL = "odradek.console.schema.registry.url"
 USER_INFO = "odradek.console.schema.registry.basic.auth.user.info"
@@ -123,8 +124,15 @@ class Requests:
 def of(config: Mapping[str, Any]) -> Requests:
     """The requests that the settings describe; an earlier version has saved the URL only."""
     values = {name: config.get(name) for name in _TRUST.values()}
-    trust = TlsClient(named_settings(values, _TRUST)) if values[_TRUST["ssl.truststore.location"]] else None
+    trust = _trust_of(values) if values[_TRUST["ssl.truststore.location"]] else None
     return Requests(config[URL], config.get(USER_INFO, ""), trust)
+
+
+def _trust_of(values: Mapping[str, Any]) -> TlsClient:
+    from odradek.broker.interbroker.tls_client import TlsClient  # takes 0.1 s
+    from odradek.security.tls.settings import named_settings
+
+    return TlsClient(named_settings(values, _TRUST))
 
 
 def _fault(error: Exception) -> Exception:

@@ -37,6 +37,13 @@ class Console(NamedTuple):
             with error:
                 return error.code, error.read(), error.headers
 
+    def answers(self) -> bool:
+        """Whether the exporter listens: a broker is ready before it does."""
+        try:
+            return self.get("/")[0] == 200
+        except OSError:
+            return False
+
     def ask(self, view: str, /, **parameters: object) -> Any:
         """The data of an address below /api/; of a refusal, its status and its line."""
         status, body, _ = self.get(f"/api/{view}?{urlencode(parameters)}")
@@ -48,14 +55,7 @@ def started(broker: Broker, address: str) -> Console:
     """Start it and wait until the console answers."""
     console = Console(broker, address)
     broker.start()
-
-    def answers() -> bool:
-        try:
-            return console.get("/")[0] == 200
-        except OSError:
-            return False
-
-    wait_until(answers, 60, "the console answers")
+    wait_until(console.answers, 60, "the console answers")
     return console
 
 

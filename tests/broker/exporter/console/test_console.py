@@ -210,6 +210,7 @@ def test_settings_that_differ_between_brokers_are_shown(tmp_path: Path) -> None:
     with Cluster(tmp_path, brokers=2) as cluster:
         cluster.restart(1, odradek_console_listener=address, log_retention_hours=7)
         console = Console(cluster.broker(1), address)
+        wait_until(console.answers, 60, "the console answers")
         wait_until(lambda: len(console.ask("overview")["brokers"]) == 2, 60, "the console knows both brokers")
         found = console.ask("differences")
         rows = {row["name"]: row["values"] for row in found["rows"]}

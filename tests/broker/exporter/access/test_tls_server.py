@@ -1,0 +1,144 @@
+"""Connections with TLS: silent peers are bounded, the oldest goes first, and the others are served."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from odradek.broker.commands.tls import certificates
+from odradek.broker.exporter.access import tls_server
+from odradek.broker.exporter.access.tls_server import HANDSHAKES, TlsServer
+from odradek.security.tls.contexts import memory_file
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what comes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        assert isinstance(self.transport, asyncio.Transport)
+        self.transport.write(data)
+
+
+class Served:
+    """A server, and how many handshakes have succeeded."""
+
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        self.accepted = 0
+        self.server = TlsServer(tls_server.bind("127.0.0.1", 0), Echo, lambda: context, self._count)
+        self.port: int = self.server.sockets[0].getsockname()[1]
+
+    def _count(self) -> None:
+        self.accepted += 1
+
+    async def echoes(self, trust: ssl.SSLContext) -> bool:
+        """Whether a client with TLS is served."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=trust, server_hostname="localhost")
+        writer.write(b"hello")
+        found = await reader.readexactly(5)
+        writer.close()
+        return found == b"hello"
+
+
+@pytest.fixture(scope="module")
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of a server and of a client that trusts it."""
+    now = datetime.datetime.now(datetime.UTC)
+    ca = certificates.new_ca(now)
+    pair = certificates.issue(ca, "localhost", ["localhost"], now, 9)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with memory_file(pair.key_pem + pair.certificate_pem) as path:
+        server.load_cert_chain(path)
+    return server, ssl.create_default_context(cadata=ca.certificate_pem.decode())
+
+
+def run(context: ssl.SSLContext | None, test: Callable[[Served], Awaitable[None]]) -> None:
+    """A test of a server, in a loop."""
+
+    async def body() -> None:
+        served = Served(context)
+        try:
+            await test(served)
+        finally:
+            served.server.close()
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+@contextmanager
+def silent_peers(port: int, number: int) -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(socket.create_connection(("127.0.0.1", port), 30)) for _ in range(number)]
+
+
+def is_closed(peer: socket.socket) -> bool:
+    peer.setblocking(False)
+    try:
+        return peer.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_of_silent_peers_the_oldest_go(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, client = contexts
+    monkeypatch.setattr(tls_server, "HANDSHAKE_S", 600.0)
+
+    async def test(served: Served) -> None:
+        with silent_peers(served.port, HANDSHAKES + 30) as peers:
+            while sum(map(is_closed, peers)) < 30:
+                await asyncio.sleep(0.01)
+            assert [is_closed(peer) for peer in peers] == [True] * 30 + [False] * HANDSHAKES
+            assert await served.echoes(client) and served.accepted == 1
+
+    run(server, test)
+
+
+def test_a_peer_that_says_nothing_has_its_time(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_server, "HANDSHAKE_S", 0.1)
+
+    async def test(served: Served) -> None:
+        with silent_peers(served.port, 1) as (peer,):
+            while not is_closed(peer):
+                await asyncio.sleep(0.01)
+        assert served.accepted == 0
+
+    run(contexts[0], test)
+
+
+def test_a_peer_without_tls_ends_alone(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], caplog: pytest.LogCaptureFixture
+) -> None:
+    server, client = contexts
+
+    async def test(served: Served) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert b"HTTP" not in await reader.read()
+        writer.close()
+        assert await served.echoes(client)
+
+    run(server, test)
+    assert caplog.records == []
+
+
+def test_without_a_certificate_connections_are_closed() -> None:
+    async def test(served: Served) -> None:
+        with silent_peers(served.port, 1) as (peer,):
+            while not is_closed(peer):
+                await asyncio.sleep(0.01)
+
+    run(None, test)
