@@ -28,7 +28,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from odradek.broker.errors import OdradekError
 from odradek.broker.process import versions
@@ -74,12 +74,11 @@ _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, _CORRELATION, -1)  # size, key,
 _ANSWER = struct.Struct(">iih")  # size, correlation id, error
 
 
-class Spawner(Protocol):
-    """Starts processes of the installed code (supervisor.forkserver_client)."""
+class InstalledCode(Protocol):
+    """The code that is installed now, and what holds it ready (supervisor.forkserver_client, rolling.units)."""
 
     versions: dict[str, object]
 
-    def __call__(self, role: int, run_dir: Path, sockets: Sequence[tuple[str, int]] = ()) -> int: ...
     def is_ready(self) -> bool: ...
     def check(self) -> None: ...
     def close(self) -> None: ...
@@ -87,6 +86,9 @@ class Spawner(Protocol):
     @property
     def exists(self) -> bool:
         """Whether it is ready, or may be."""
+
+
+Spawner = TypeVar("Spawner", bound=InstalledCode)
 
 
 class Workers(Protocol):
@@ -125,7 +127,7 @@ def refusal(table: ProcessTable, role: int) -> str:
     return "the broker has no connection to ZooKeeper (zookeeper.connect): upgrade again when it is back"
 
 
-class RollingUpgrade:
+class RollingUpgrade(Generic[Spawner]):
     """At most one at a time. `begin` starts it, `turn` carries it on, `state` says how far it is."""
 
     def __init__(
@@ -133,7 +135,7 @@ class RollingUpgrade:
         run_dir: Path,
         workers: Workers,
         renew: Callable[[], Spawner],
-        adopt: Callable[[Any], None],
+        adopt: Callable[[Spawner], None],
         drain_s: float,
     ) -> None:
         """`renew` starts a spawner of the installed code, `adopt` puts it into the place of the former one.
@@ -391,6 +393,7 @@ class RollingUpgrade:
 
     def _finish(self) -> None:
         assert self._roll is not None
+        assert self._spawner is not None
         self._forget_phase()
         self._adopt(self._spawner)
         self._spawner = None

@@ -20,7 +20,7 @@ import logging
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,17 +57,14 @@ def unit(role: int) -> str:
     return f"odradek-{role_name(role)}.service"
 
 
-class InstalledCode:
-    """What each unit starts, in the place of a fork server (rolling_upgrade.Spawner)."""
+class CodeOfUnits:
+    """What each unit starts, in the place of a fork server (rolling_upgrade.InstalledCode)."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.versions: dict[str, object] = dict(versions.here())  # the command has compared them
         self.exists = True
         self._roles = [roles.FIRST_WORKER, *range(1, roles.EXPORTER)]
         self._roles += [roles.EXPORTER] if any(config[setting] for setting in EXPORTED) else []
-
-    def __call__(self, role: int, run_dir: Path, sockets: Sequence[tuple[str, int]] = ()) -> int:
-        raise NotImplementedError("systemd starts processes")
 
     def is_ready(self) -> bool:
         """Whether all of it can be imported."""
@@ -211,11 +208,11 @@ def upgrade(config: BrokerConfig, running: Mapping[str, object]) -> str:
         units = Units(process.role_locks(config, create=False), shared.processes)
         drain_s = config["odradek.drain.timeout.ms"] / 1000
         return _carry_out(
-            RollingUpgrade(config.run_dir, units, lambda: InstalledCode(config), lambda _: None, drain_s), units
+            RollingUpgrade(config.run_dir, units, lambda: CodeOfUnits(config), lambda _: None, drain_s), units
         )
 
 
-def _carry_out(rolling: RollingUpgrade, units: Units) -> str:
+def _carry_out(rolling: RollingUpgrade[CodeOfUnits], units: Units) -> str:
     rolling.begin()
     while rolling.active:
         rolling.turn()

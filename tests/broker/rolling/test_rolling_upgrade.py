@@ -85,14 +85,14 @@ def spawner() -> Spawner:
 
 
 @pytest.fixture
-def upgrade(workers: Workers, spawner: Spawner, tmp_path: Path) -> Iterator[RollingUpgrade]:
+def upgrade(workers: Workers, spawner: Spawner, tmp_path: Path) -> Iterator[RollingUpgrade[Spawner]]:
     made = RollingUpgrade(tmp_path, workers, lambda: spawner, lambda _: None, 30.0)
     yield made
     made.close()
 
 
 def test_workers_that_retire_have_their_numbers_until_they_have_ended(
-    upgrade: RollingUpgrade, workers: Workers
+    upgrade: RollingUpgrade[Spawner], workers: Workers
 ) -> None:
     workers.retires = True
     upgrade.begin()
@@ -105,7 +105,7 @@ def test_workers_that_retire_have_their_numbers_until_they_have_ended(
 
 @pytest.mark.parametrize("installed", [{}, {"layout": 99, "messages": versions.MESSAGES}])
 def test_code_of_another_layout_starts_nothing_and_its_fork_server_ends(
-    upgrade: RollingUpgrade, workers: Workers, spawner: Spawner, installed: dict[str, object]
+    upgrade: RollingUpgrade[Spawner], workers: Workers, spawner: Spawner, installed: dict[str, object]
 ) -> None:
     spawner.versions = installed
     upgrade.begin()
@@ -114,14 +114,14 @@ def test_code_of_another_layout_starts_nothing_and_its_fork_server_ends(
     assert workers.wanted == [] and spawner.closed
 
 
-def test_second_upgrade_is_refused_while_one_is_under_way(upgrade: RollingUpgrade) -> None:
+def test_second_upgrade_is_refused_while_one_is_under_way(upgrade: RollingUpgrade[Spawner]) -> None:
     upgrade.begin()
     with pytest.raises(OdradekError, match="under way"):
         upgrade.begin()
     assert upgrade.active
 
 
-def test_controller_without_zookeeper_is_not_replaced(upgrade: RollingUpgrade, workers: Workers) -> None:
+def test_controller_without_zookeeper_is_not_replaced(upgrade: RollingUpgrade[Spawner], workers: Workers) -> None:
     """No other one could join: the broker would have none until ZooKeeper is back."""
     table = ProcessTable(memoryview(bytearray(8 * TABLE_WORDS)).cast("q"), 0)
     assert refusal(table, CONTROLLER) == ""
