@@ -71,8 +71,10 @@ def install_by_uv(uv: str, settings: dict[str, str], arguments: list[str]) -> in
 
 
 def in_uv(name: str, value: str) -> str:
-    """The value of a setting of pip as uv writes it: pip's lists have spaces or newlines."""
-    return ("," if name == "find-links" else " ").join(value.split())
+    """The value of a setting of pip as uv writes it: pip has spaces or newlines in lists, and allows missing folders."""
+    if name != "find-links":
+        return " ".join(value.split())
+    return ",".join(place for place in value.split() if ":" in place or Path(place).exists())
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ ABSENT = "odradek-no-such-package"  # with PIP_NO_INDEX pip looks for it nowhere
 
 
 def test_uv_installs_with_the_settings_of_pip(tmp_path: Path) -> None:
-    done, log = installed(tmp_path, status=0, PIP_INDEX_URL="http://index", PIP_FIND_LINKS="/one /two")
+    done, log = installed(tmp_path, status=0, PIP_INDEX_URL="http://index", PIP_FIND_LINKS=f"/absent / {tmp_path}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert log == f"pip install {sys.executable} {ABSENT}: http://index /one,/two\n"
+    assert log == f"pip install {sys.executable} {ABSENT}: http://index /,{tmp_path}\n"
 
 
 def test_variables_of_uv_go_first(tmp_path: Path) -> None:
