@@ -13,6 +13,7 @@ from pathlib import Path
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 UV_LOCK = Path(__file__).parents[1] / "requirements-uv.lock"
+SECTIONS = ("global", "install", ":env:")  # of pip's configuration, the strongest last
 # By pip's settings: the variables of uv that mean the same.
 VARIABLES = {
     "cert": "SSL_CERT_FILE",
@@ -47,12 +48,14 @@ def main(arguments: list[str]) -> int:
 
 
 def pip_settings() -> dict[str, str]:
-    """The settings of pip's files and of its variables, which go first: values by name."""
+    """The settings of `pip install` by name: those of all commands, its own, and variables; the last one goes."""
     printed = subprocess.check_output([*PIP, "config", "list"], text=True).splitlines()
-    settings: dict[str, str] = {}
+    sections: dict[str, dict[str, str]] = {section: {} for section in SECTIONS}
     for name, _, value in (line.partition("=") for line in printed):
-        settings.setdefault(name.rpartition(".")[2], ast.literal_eval(value))
-    return settings
+        section, _, key = name.rpartition(".")
+        if section in sections and (given := ast.literal_eval(value)):
+            sections[section][key] = given
+    return {key: value for section in SECTIONS for key, value in sections[section].items()}
 
 
 def find_uv() -> str | None:
@@ -71,7 +74,7 @@ def install_by_uv(uv: str, settings: dict[str, str], arguments: list[str]) -> in
 
 
 def in_uv(name: str, value: str) -> str:
-    """The value of a setting of pip as uv writes it: pip has spaces or newlines in lists, and allows missing folders."""
+    """A value of pip as uv writes it: pip has spaces or newlines in lists, and folders may be missing."""
     if name != "find-links":
         return " ".join(value.split())
     return ",".join(place for place in value.split() if ":" in place or Path(place).exists())

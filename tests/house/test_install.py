@@ -27,6 +27,15 @@ def test_variables_of_uv_go_first(tmp_path: Path) -> None:
     assert "http://other" in log
 
 
+def test_settings_of_the_command_go_before_those_of_all(tmp_path: Path) -> None:
+    """As in pip. Empty variables, and settings of another command, count for nothing."""
+    (tmp_path / "pip.conf").write_text(
+        "[global]\nindex-url = http://all\n[install]\nindex-url = http://own\n[download]\nno-index = true\n"
+    )
+    _, log = installed(tmp_path, status=0, PIP_CONFIG_FILE=str(tmp_path / "pip.conf"), PIP_INDEX_URL="")
+    assert "http://own" in log
+
+
 def test_pip_installs_what_uv_cannot(tmp_path: Path) -> None:
     unusable = {"PIP_INDEX_URL": "http://127.0.0.1:1", "PIP_RETRIES": "0"}
     done, log = installed(tmp_path, status=2, **unusable)

@@ -148,6 +148,7 @@ class Owner(RuleBasedStateMachine):
         """All that live hear all answers, and then once that the owner ends, with what it has begun of theirs."""
         if not self.ends:
             self.channels.finish()
+        self.turn()  # a process that has died with requests unread
         for _ in range(2000):
             self.turn()
             if not any(self.heard_all(sender) for sender in self.senders):
