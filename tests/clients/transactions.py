@@ -72,6 +72,7 @@ def read(broker: Any, topic: str, isolation: str, partition: int = 0) -> list[by
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     config = {"group.id": unique("reader"), "enable.partition.eof": True, "isolation.level": isolation}
+    config["fetch.wait.max.ms"] = 10  # the end is known after a Fetch without records
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "enable.auto.commit": False, **config})
     consumer.assign([TopicPartition(topic, partition, 0)])
     found: list[bytes] = []

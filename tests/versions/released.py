@@ -46,8 +46,24 @@ def install(broker: Broker, code: Path) -> None:
     fresh = link.with_suffix(".new")
     fresh.symlink_to(code)
     os.replace(fresh, link)
-    former = os.environ.get("PYTHONPATH")
-    broker.env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(link), former]))
+    others = [place for place in broker.env.get("PYTHONPATH", "").split(os.pathsep) if place not in ("", str(link))]
+    broker.env["PYTHONPATH"] = os.pathsep.join([str(link), *others])
+
+
+def upgrade(broker: Broker, code: Path) -> bool:
+    """Install this code and run `odradek upgrade`; whether all processes but the supervisor have it now.
+
+    They have not if it has another layout of shared memory, for example: then the command says to restart the broker.
+    """
+    running = agreed_versions(broker)
+    install(broker, code)
+    fits = agreed_versions(broker) == running
+    done = broker.command("upgrade", str(broker.properties_file), timeout=240)
+    if fits:
+        assert done.returncode == 0, done.stdout + done.stderr + broker.log[-4000:]
+    else:
+        assert done.returncode == 1 and "stop the broker and start it" in done.stderr, done.stdout + done.stderr
+    return fits
 
 
 def agreed_versions(broker: Broker) -> dict[str, int]:
