@@ -58,7 +58,8 @@ def upgrade(broker: Broker, code: Path) -> bool:
     running = agreed_versions(broker)
     install(broker, code)
     fits = agreed_versions(broker) == running
-    done = broker.command("upgrade", str(broker.properties_file), timeout=240)
+    words = [*broker.prefix, sys.executable, "-m", "odradek.broker", "upgrade", str(broker.properties_file)]
+    done = subprocess.run(words, env=broker.env, cwd=broker.folder, capture_output=True, text=True, timeout=240)
     if fits:
         assert done.returncode == 0, done.stdout + done.stderr + broker.log[-4000:]
     else:

@@ -1,4 +1,4 @@
-"""A data directory goes from a released version to this tree and back; each reads and continues what the other wrote."""
+"""A data directory goes from a released version to this tree and back; each continues what the other wrote."""
 
 from __future__ import annotations
 
