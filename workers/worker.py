@@ -228,6 +228,8 @@ class Worker:
         while not (self._stopping and self._done()):
             self.loop.turn(sleep)
             sleep = self._after_events()
+            if self.draining:
+                self.acceptance.close_answered()
         self.finish()
 
     def load(self) -> None:

@@ -23,10 +23,10 @@ def command(properties: Path | None, override: tuple[str, ...], timeout: float) 
     """Replace the processes of a running broker by ones of the code that is installed now; returns when all are.
 
     Workers are replaced one by one. Each hands its connections to its successor between two requests, so that clients
-    do not notice; connections with TLS are closed between two requests. A new worker that does not start, or does not
-    answer a first request, ends, and the old one serves on. Then the other processes are replaced, one by one, while
-    requests wait for them; if a new one fails, the former code is started again. The supervisor is not replaced. Code
-    that cannot be imported, or that has another layout of shared memory, replaces nothing. Under systemd run it as
+    do not notice; connections with TLS are closed with the answer to a request. A new worker that does not start, or
+    does not answer a first request, ends, and the old one serves on. Then the other processes are replaced, one by one,
+    while requests wait for them; if a new one fails, the former code is started again. The supervisor is not replaced.
+    Code that cannot be imported, or that has another layout of shared memory, replaces nothing. Under systemd run it as
     root: it restarts units, also the supervisor's, and cannot start former code again.
 
     \b

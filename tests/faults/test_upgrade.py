@@ -149,6 +149,20 @@ def test_connection_with_tls_is_closed_between_two_requests_and_can_come_back(up
         assert produce(wire, topic, batch([b"b"])).base_offset == 1
 
 
+def test_clients_with_tls_and_without_retries_get_no_error(upgraded: SecuredBroker) -> None:
+    """Each connection ends with the answer that its client waits for."""
+    broker = upgraded
+    tls = {"bootstrap.servers": broker.address("SSL"), "security.protocol": "ssl", "ssl.ca.location": broker.ca}
+    once = {"enable.idempotence": False, "retries": 0, "max.in.flight": 1}
+    loads = [Load(broker, pause=pause, **tls, **once) for pause in (0.02, 0.005, 0.001) for _ in range(2)]
+    for load in loads:
+        load.await_more(20)
+    upgrade(broker)
+    for load in loads:
+        load.await_more(20)
+        load.verify()
+
+
 def test_new_worker_that_cannot_start_leaves_the_old_ones_and_their_connections(upgraded: SecuredBroker) -> None:
     """A directory is in the place of a socket of the new worker."""
     broker = upgraded

@@ -17,6 +17,7 @@ from odradek.ipc.roles import FIRST_WORKER
 from odradek.ipc.shm import Shared
 from odradek.workers.net.bounded_log import BoundedLog
 from odradek.workers.net.connection import Connection
+from odradek.workers.net.last_answers import LastAnswers
 from odradek.workers.net.loop import Loop
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class AcceptorChannel:
         self._handed_back: list[Connection] = []
         self._drain_said = False
         self._resumes = False  # it registers again once the acceptor has sent the last connection
+        self._last_answers = LastAnswers(server.drop)
         self._refusals = BoundedLog(log, logging.WARNING, "connections that cannot be served", 1, LINES_S)
         self.ended = False
 
@@ -170,16 +172,24 @@ class AcceptorChannel:
         """Hand connections at a request boundary to the other workers; close them when the whole broker stops.
 
         A connection with an unfinished frame cannot be handed over, since this worker holds its start: it is closed.
+        One that stays is closed with its last answer.
         """
         server = self._server
         self._drop_unfinished()
         for connection in [c for c in server.loop.connections.values() if c.idle]:
             if server.shared.draining or self._channel is None:
                 server.drop(connection, "closed: the broker is stopping")
-            elif connection.tls is not None or connection.exchange is not None:  # no other process knows its keys
-                server.drop(connection, "closed: the worker is stopping")
-            else:
+            elif not _stays(connection):
                 self._give(connection)
+        if not server.shared.draining:
+            now = time.monotonic()
+            for connection in filter(_stays, server.loop.connections.values()):
+                self._last_answers.add(connection, now)
+
+    def close_answered(self) -> None:
+        """Close connections that have got their last answer. Called after each turn of a draining worker."""
+        if self._last_answers.turn(time.monotonic()):
+            self._server.loop.finish_round()
 
     def _drop_unfinished(self) -> None:
         now = int(time.monotonic())
@@ -196,3 +206,8 @@ class AcceptorChannel:
         self._handed_back.append(connection)
         link.send(handoff.back(Client(connection.listener, connection.host, connection.port)), [connection.fd])
         self._watch_writes(link)
+
+
+def _stays(connection: Connection) -> bool:
+    """Whether no other process can have it: none knows its keys, or what its SASL exchange may do again."""
+    return connection.tls is not None or connection.exchange is not None

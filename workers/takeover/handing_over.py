@@ -5,8 +5,9 @@ taken (it rests, workers.net.time_slices), so a client that pipelines without a 
 ever. A Fetch that waits for records is answered at once with what there is. Bytes of requests that were not taken go
 along; so do the principal and the session of SASL, and the rest of a throttle time. Fetch sessions end: the client gets
 FETCH_SESSION_ID_NOT_FOUND and opens another. Connections with TLS stay, because no other process has their keys, and so
-do those that are never quiet within `odradek.drain.timeout.ms`: the drain that follows closes them (Worker.retire).
-Peers that are not authenticated yet have UNKNOWN_S; one that is by then goes along.
+do those that are never quiet within `odradek.drain.timeout.ms`: the drain that follows closes them (Worker.retire),
+with TLS as workers.net.last_answers says. Peers that are not authenticated yet have UNKNOWN_S; one that is by then
+goes along.
 
 Owner: the worker. A crash leaves nothing: workers.takeover.handover says what becomes of the connections.
 """
