@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from .released import HERE, install, upgrade
 
 pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
     "super_users": "User:ANONYMOUS",
     "transaction_state_log_min_isr": 2,

@@ -48,7 +48,7 @@ def test_each_version_reads_and_continues_what_the_other_one_wrote(released: Pat
     """It stops cleanly: nothing is recovered, and `odradek check` finds nothing."""
     install(broker, released)
     broker.start()
-    kinds = [kind(broker) for kind in KINDS]
+    kinds: list[Kind] = [*(kind(broker) for kind in KINDS), Metadata(broker)]
     for code in (HERE, released):
         write_more(broker, kinds)
         broker.stop()
@@ -66,7 +66,7 @@ def test_each_version_recovers_what_the_other_one_left_when_it_was_killed(releas
     install(broker, released)
     broker.start()
     metadata = Metadata(broker)
-    kinds = [*(kind(broker) for kind in KINDS if kind is not Metadata), metadata]
+    kinds: list[Kind] = [*(kind(broker) for kind in KINDS), metadata]
     for code in (HERE, released):
         write_more(broker, kinds)
         metadata.await_checkpoint(broker)

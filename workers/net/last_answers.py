@@ -7,11 +7,10 @@ client that waits for an answer before it sends again finds both, and nothing of
 closed between two requests, once no bytes of it have come that were not read. One that has several requests in flight
 at any time may still have sent one; nothing on the server's side can prevent that.
 
-    at the beginning             a silent connection   closed
-                                 an active one         corked; waits for the next answer, for at most PATIENCE_S
-    after each turn of the loop  bytes have come       stays: they are a request
-                                 a request is open     stays; what is corked is sent
-                                 its answer was sent   closed, which sends the answer, close_notify and FIN
+    at the beginning             corked. A silent connection may be closed at once, an active one has PATIENCE_S until
+                                 its next answer, then it is taken for silent
+    after each turn of the loop  bytes have come, or a request is open: it stays, and answers that are corked leave
+                                 the last answer is corked: closed, which sends the answer, close_notify and FIN
 
 Owner: the worker, from the begin of a drain until its end.
 """
@@ -27,7 +26,9 @@ from contextlib import suppress
 
 from odradek.workers.net.connection import Connection
 
-PATIENCE_S = 0.5  # for the next answer of a client that sends now and then; then it is taken for silent
+PATIENCE_S = 2.0
+_UNREAD = termios.FIONREAD
+_UNSENT = 0x894B  # SIOCOUTQNSD of linux/sockios.h: bytes that the kernel has not sent for the first time
 _CLOSED = "closed: the worker is stopping"
 
 
@@ -37,43 +38,46 @@ class LastAnswers:
     def __init__(self, close: Callable[[Connection, str], None]) -> None:
         self._close = close
         self._until: dict[Connection, float] = {}  # monotonic seconds: when each is taken for silent
-        self._open: set[Connection] = set()  # had a request without an answer after the last turn
 
     def add(self, connection: Connection, now: float) -> None:
         """Close this one as soon as it can be; it may have been added before."""
         if connection not in self._until:
-            self._until[connection] = now + PATIENCE_S if connection.active else now
-            connection.active = False
+            self._until[connection] = now + PATIENCE_S if _was_active(connection, now) else now
             _cork(connection.fd, True)
 
     def turn(self, now: float) -> bool:
         """After each turn of the loop; whether some were closed."""
-        over = [connection for connection, until in self._until.items() if self._is_over(connection, now >= until)]
+        over = [connection for connection, until in self._until.items() if self._is_over(connection, now, until)]
         for connection in over:
             del self._until[connection]
-            self._open.discard(connection)
             if not connection.closed:
                 self._close(connection, _CLOSED)
         return bool(over)
 
-    def _is_over(self, connection: Connection, late: bool) -> bool:
+    def _is_over(self, connection: Connection, now: float, until: float) -> bool:
         if connection.closed:
             return True
-        served, connection.active = connection.active or connection in self._open, False
-        if connection.idle and not _unread(connection.fd):
-            self._open.discard(connection)
-            return served or late
-        self._open.add(connection)
-        if served:  # perhaps one of several answers
+        active, answered = _was_active(connection, now), _count(connection.fd, _UNSENT)
+        if connection.idle and not _count(connection.fd, _UNREAD):
+            return bool(answered) or (now >= until and not active)  # else perhaps a part of a TLS record has come
+        if answered:
             _cork(connection.fd, False)
             _cork(connection.fd, True)
         return False
 
 
-def _unread(fd: int) -> int:
-    """Bytes that have come and were not read."""
+def _was_active(connection: Connection, now: float) -> bool:
+    """Whether bytes have come since the last call; other checks find when."""
+    active = connection.active
+    if active:
+        connection.active, connection.last_active = False, int(now)
+    return active
+
+
+def _count(fd: int, which: int) -> int:
+    """Bytes in a queue of a socket."""
     count = array.array("i", [0])
-    fcntl.ioctl(fd, termios.FIONREAD, count)
+    fcntl.ioctl(fd, which, count)
     return count[0]
 
 

@@ -100,6 +100,25 @@ def test_request_that_has_come_is_served_first(pair: Pair, last_answers: LastAns
     assert closed == [pair.connection]
 
 
+def test_part_of_a_record_is_no_request(pair: Pair, last_answers: LastAnswers, closed: Closed) -> None:
+    """Bytes have come that OpenSSL keeps, and no answer was sent. Without more of them the client is silent."""
+    last_answers.add(pair.connection, NOW)
+    pair.request()
+    assert not last_answers.turn(NOW + PATIENCE_S)
+    assert last_answers.turn(NOW + PATIENCE_S)
+
+
+def test_rest_of_a_request_may_still_come(pair: Pair, last_answers: LastAnswers, closed: Closed) -> None:
+    """Also if it comes slowly: the time of its last bytes is kept for the limit of unfinished requests."""
+    pair.connection.active = False
+    pair.connection.partial = b"the start"
+    last_answers.add(pair.connection, NOW)
+    pair.connection.active = True
+    assert not last_answers.turn(NOW + 7)
+    assert pair.connection.last_active == NOW + 7
+    assert closed == []
+
+
 def test_open_request_is_answered_first(pair: Pair, last_answers: LastAnswers, closed: Closed) -> None:
     """It waits for replicas, for example."""
     last_answers.add(pair.connection, NOW)
