@@ -93,6 +93,9 @@ class Load(NamedTuple):
         assert committed(self.cluster, self.group, self.source) == len(self.feed.acked)
         for numbers in read_all(self.cluster, self.source, PARTITIONS).values():
             assert numbers == sorted(set(numbers))
+
+    def await_same_replicas(self) -> None:
+        """Wait until the files of all brokers are the same; the tests' process must see them."""
         wait_until(lambda: not self._apart(), 60, "all replicas are the same")
 
     def _apart(self) -> list[str]:

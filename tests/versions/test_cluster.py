@@ -83,4 +83,5 @@ def test_cluster_goes_to_this_tree_and_back_under_load(cluster: Cluster, release
             for broker in cluster.brokers:
                 metadata.verify(broker)
     load.verify()
+    load.await_same_replicas()
     assert ["Traceback" in broker.log for broker in cluster.brokers] == [False] * 3
