@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from odradek.broker.config import BrokerConfig
 
 _LOOK_S = 0.1
+_ANSWER_MS = 5000
 
 
 @click.command()
@@ -57,11 +58,25 @@ def _by_supervisor(config: BrokerConfig, timeout: float) -> tuple[str, str]:
 
 def _await_end(config: BrokerConfig, timeout: float) -> dict[str, Any]:
     from odradek.broker.errors import OdradekError
-    from odradek.broker.process import control_bus
 
-    deadline = time.monotonic() + timeout
-    while (state := control_bus.request(config.run_dir, "supervisor", "upgrade-state"))["active"]:
+    deadline, phase = time.monotonic() + timeout, ""
+    while (state := _state(config)) is None or state["active"]:
+        phase = phase if state is None else state["phase"]
         if time.monotonic() >= deadline:
-            raise OdradekError(f"the upgrade has not ended within {timeout:g} s, and goes on: {state['phase']}")
+            raise OdradekError(f"the upgrade has not ended within {timeout:g} s, and goes on: {phase}")
         time.sleep(_LOOK_S)
     return state
+
+
+def _state(config: BrokerConfig) -> dict[str, Any] | None:
+    """What the supervisor says of the upgrade; None while a busy machine delays its answer. Raises NotRunning."""
+    from odradek.broker.commands._shared import broker
+    from odradek.broker.errors import NotRunning
+    from odradek.broker.process import control_bus
+
+    try:
+        return control_bus.request(config.run_dir, "supervisor", "upgrade-state", _ANSWER_MS)
+    except control_bus.ControlTimeout:
+        if not broker.is_running(config):
+            raise NotRunning("the broker has ended during the upgrade; its log says why") from None
+        return None

@@ -8,10 +8,16 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from odradek.broker.commands import upgrade as upgrade_command
+from odradek.broker.commands._shared.broker import find_running
+from odradek.broker.errors import NotRunning
 from odradek.broker.process import control_bus
 from odradek.broker.process.control_bus import ControlError
 from odradek.broker.rolling.roll import Phase
@@ -189,6 +195,24 @@ def test_scale_waits_for_an_upgrade_and_a_second_upgrade_is_refused(upgraded: Se
             control_bus.request(folder, "supervisor", command, **arguments)
     wait_until(lambda: not control_bus.request(folder, "supervisor", "upgrade-state")["active"], 120, "it has ended")
     assert len(upgraded.pids("worker")) == 2
+
+
+def test_supervisor_that_answers_late_does_not_end_the_command(
+    upgraded: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The upgrade goes on meanwhile, so the command must not say that it has failed. A dead broker is told."""
+    monkeypatch.setattr(upgrade_command, "_ANSWER_MS", 100)
+    config = find_running(upgraded.properties_file, ())
+    supervisor = psutil.Process(upgraded.pids("supervisor")[0])
+    supervisor.suspend()
+    try:
+        assert upgrade_command._state(config) is None
+    finally:
+        supervisor.resume()
+    assert not wait_until(lambda: upgrade_command._state(config), 60, "the supervisor answers")["active"]
+    gone = replace(config, typed={**config.typed, "odradek.run.dir": str(tmp_path)})
+    with pytest.raises(NotRunning, match="has ended during the upgrade"):
+        upgrade_command._state(gone)
 
 
 @pytest.mark.long

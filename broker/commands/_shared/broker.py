@@ -46,6 +46,11 @@ def find_running(properties: Path | None, override: tuple[str, ...]) -> BrokerCo
     return found
 
 
+def is_running(config: BrokerConfig) -> bool:
+    """Whether this broker, which was found running, still has a supervisor."""
+    return _running(config.run_dir) is not None
+
+
 def _running(run_dir: Path) -> BrokerConfig | None:
     """The configuration of the broker with this run directory; None when it has no supervisor."""
     try:
