@@ -69,6 +69,17 @@ class Chunk(NamedTuple):
     until: int
 
 
+@dataclass
+class Pace:
+    """How much of a log is best read at once: the decoder finds out, and the reader of chunks acts on it.
+
+    `alike`: the records of a batch have one shape, so that a chunk of a batch or two, which stays in the processor's
+    cache, costs least. For others numpy's steps cost less for more records at once.
+    """
+
+    alike: bool = True
+
+
 class Target(NamedTuple):
     """Where tasks write Parquet files: `folder` is a path; with `hourly` it has folders by topic, date and hour."""
 

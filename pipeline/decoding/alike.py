@@ -82,7 +82,7 @@ class Shape(NamedTuple):
     fixed: list[int]
 
 
-def _shape(body: memoryview, at: int, size: int) -> Shape | None:
+def shape_at(body: memoryview, at: int, size: int) -> Shape | None:
     """Of the record at `at`; None where it has headers, or is malformed. IndexError, RecordError likewise."""
     timestamp = varint.decode(body, at)[1] + 1
     delta = varint.decode(body, timestamp)[1]
@@ -102,10 +102,10 @@ def fill(records: Records, size: int, head: Head) -> bool:
     one after the other. False, with columns that have no meaning, when they have not all one shape.
     """
     start = int(records.starts[0])
-    shape = _shape(records.data.data, start, size)
+    shape = shape_at(records.data.data, start, size)
     if shape is None:
         return False
-    table = _Table(records.data, start, size, len(records.starts))
+    table = Table(records.data, start, size, len(records.starts))
     if not table.are_equal(shape.fixed) or not table.offsets(shape, head, records.offsets):
         return False
     if not table.numbers(shape.timestamp, shape.delta, head.base_time, records.times):
@@ -127,7 +127,7 @@ def _put(records: Records, shape: Shape, size: int) -> None:
     records.header_counts[:] = 0
 
 
-class _Table(NamedTuple):
+class Table(NamedTuple):
     """`rows` rows of `size` bytes from `start` on."""
 
     data: np.ndarray
@@ -165,7 +165,7 @@ class _Table(NamedTuple):
         Offset deltas mostly rise by 1, which shows in their bytes.
         """
         begin, end = shape.delta, shape.key_size
-        if end - begin <= 2 and self._rise(begin, end, shape.step):
+        if end - begin <= 2 and rise([self.column(place) for place in range(begin, end)], shape.step):
             if shape.step + self.rows - 1 > head.last_delta:
                 return False
             first = head.base_offset + shape.step
@@ -175,11 +175,12 @@ class _Table(NamedTuple):
             out.min() >= head.base_offset and out.max() <= head.base_offset + head.last_delta
         )
 
-    def _rise(self, begin: int, end: int, step: int) -> bool:
-        """Whether the varints in these one or two columns are `step`, `step` + 1, …"""
-        upto = step + self.rows
-        if step < 0 or upto > (64, 8192)[end - begin - 1]:
-            return False
-        if end - begin == 1:
-            return self.column(begin) == _LOW[0][step:upto]
-        return self.column(begin) == _LOW[1][step:upto] and self.column(begin + 1) == _HIGH[step:upto]
+
+def rise(columns: list[bytes], step: int) -> bool:
+    """Whether the varints in these one or two columns are `step`, `step` + 1, …"""
+    upto = step + len(columns[0])
+    if step < 0 or upto > (64, 8192)[len(columns) - 1]:
+        return False
+    if len(columns) == 1:
+        return columns[0] == _LOW[0][step:upto]
+    return columns[0] == _LOW[1][step:upto] and columns[1] == _HIGH[step:upto]

@@ -17,6 +17,7 @@ from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.batch import (
     CONTROL,
     CRC_START,
+    HEADER,
     LEAST_LENGTH,
     LOG_OVERHEAD,
     TO_MAGIC,
@@ -24,6 +25,9 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.crc import crc32c
 from odradek.protocol.records.bulk import heads
+
+LARGE_BATCH = 128 << 10
+"""Bytes of a batch, on average, from which on batches are looked at one by one: numpy's steps for one are few then."""
 
 _LEAST = dict(enumerate(LEAST_LENGTH))
 
@@ -42,6 +46,38 @@ class Batches(NamedTuple):
     def last_offsets(self) -> np.ndarray:
         last: np.ndarray = self.heads["base_offset"] + self.heads["last_offset_delta"]
         return last
+
+
+class Header(NamedTuple):
+    """The header of one batch of magic 2, in the order of FIELDS."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    num_records: int
+
+
+class LargeBatches(NamedTuple):
+    """A few large batches of magic 2 within `data`; batch i ends at `ends[i]`. Their checksums are not verified yet."""
+
+    data: memoryview
+    heads: list[Header]
+    starts: list[int]
+    ends: list[int]
+
+    def since(self, first: int) -> Batches:
+        """The batches from this one on, with all headers in one array."""
+        bounds = np.array(self.starts[first:], np.int64), np.array(self.ends[first:], np.int64)
+        return Batches(self.data, heads(np.frombuffer(self.data, np.uint8), bounds[0]), *bounds)
 
 
 class OldMessages(NamedTuple):
@@ -67,7 +103,7 @@ class Selection:
         self._aborted = _Aborted()
         self._last = -1  # the last offset seen
 
-    def of(self, chunk: Chunk) -> Iterator[Batches | OldMessages]:
+    def of(self, chunk: Chunk) -> Iterator[Batches | LargeBatches | OldMessages]:
         """What to read of `chunk`, in order; PipelineError for damaged data.
 
         Only the checksum protects a header, and it does not cover the base offset: a wrong base offset shows where
@@ -78,6 +114,8 @@ class Selection:
         for old, starts in self._runs(data):
             if old:
                 yield self._old([data[start:end] for start, end in pairwise(starts)])
+            elif starts[-1] - starts[0] >= (len(starts) - 1) * LARGE_BATCH:
+                yield self._large(data, starts)
             else:
                 yield self._shown(_with_headers(data, np.array(starts, np.int64)))
 
@@ -119,6 +157,36 @@ class Selection:
         hidden |= last[: len(hidden)] < self._range.start
         hidden |= self._aborted.within(batches)
         return batches.only(~hidden) if hidden.any() else batches
+
+    def _large(self, data: memoryview, bounds: list[int]) -> LargeBatches:
+        """The same as `_shown` with numbers instead of arrays, and without checksums of what is shown."""
+        shown = LargeBatches(data, [], [], [])
+        for start, end in pairwise(bounds):
+            head = Header._make(HEADER.unpack_from(data, start))
+            if head.base_offset <= self._last:
+                raise damaged(self._range, head.base_offset, f"it comes after offset {self._last}")
+            self._last = head.base_offset + head.last_offset_delta
+            if head.base_offset >= self._range.end:
+                continue
+            if self._hides(head):
+                self._check_checksum(data, head, start, end)
+            else:
+                shown.heads.append(head)
+                shown.starts.append(start)
+                shown.ends.append(end)
+        return shown
+
+    def _hides(self, head: Header) -> bool:
+        aborted = self._aborted.hides(self._last, head.producer_id, head.attributes)
+        return aborted or self._last < self._range.start or head.attributes & CONTROL != 0
+
+    def check(self, batches: LargeBatches, index: int) -> None:
+        """Verify the checksum of a batch: it is in the processor's cache then, and should be decoded next."""
+        self._check_checksum(batches.data, batches.heads[index], batches.starts[index], batches.ends[index])
+
+    def _check_checksum(self, data: memoryview, head: Header, start: int, end: int) -> None:
+        if self._check_crcs and crc32c(data[start + CRC_START : end]) != head.crc:
+            raise damaged(self._range, head.base_offset, "its checksum is wrong")
 
     def _check_order(self, batches: Batches) -> None:
         base = batches.heads["base_offset"]
@@ -166,13 +234,19 @@ class _Aborted:
         hidden = np.zeros(len(batches.heads), bool)
         if not (self._ahead or self._open):
             return hidden
-        last = batches.last_offsets()
-        for index in np.flatnonzero(batches.heads["attributes"] & TRANSACTIONAL).tolist():
-            while self._ahead and self._ahead[-1][0] <= last[index]:
-                self._open.add(self._ahead.pop()[1])
+        last, attributes = batches.last_offsets(), batches.heads["attributes"]
+        for index in np.flatnonzero(attributes & TRANSACTIONAL).tolist():
             producer = int(batches.heads["producer_id"][index])
-            if batches.heads["attributes"][index] & CONTROL:
-                self._open.discard(producer)
-            else:
-                hidden[index] = producer in self._open
+            hidden[index] = self.hides(int(last[index]), producer, int(attributes[index]))
         return hidden
+
+    def hides(self, last: int, producer: int, attributes: int) -> bool:
+        """Whether the next batch, with the last offset `last`, has records of an aborted transaction."""
+        if not attributes & TRANSACTIONAL:
+            return False
+        while self._ahead and self._ahead[-1][0] <= last:
+            self._open.add(self._ahead.pop()[1])
+        if attributes & CONTROL:
+            self._open.discard(producer)
+            return False
+        return producer in self._open

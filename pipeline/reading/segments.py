@@ -14,10 +14,12 @@ nothing is lost or read twice.
 `NotLocal` says nothing about the records: its cause is a disk, a directory that moved, a log that is too short or
 damaged, or one that begins later (with tiered storage the leader may have the rest). The leader decides, over the wire.
 
-Files are read in pieces, not mapped. In a mapped file a failing disk, or a truncation, raises SIGBUS: Python dies
-without a message. The copy into memory that is used again takes 0.09 s/GB where it stays in the CPU's cache, 0.17 with
-pieces of 8 MiB, and 0.29 into fresh memory; a checksum takes 0.17. Smaller pieces are slower all the same: each costs
-some steps of Python, and the rest of a batch that does not fit is read again. Walking headers takes 0.12 µs a batch.
+Files are read in pieces, not mapped. In a mapped file a failing disk, or a truncation by another program, raises
+SIGBUS: Python dies without a message, and MADV_POPULATE_READ only helps until the truncation. A map saves little, too:
+it costs 0.03 s/GB, a copy into memory that stays in the processor's cache (half a MiB for each core there) 0.11, one
+into 8 MiB 0.18. What follows costs less from the cache as well: a checksum 0.16 instead of 0.18, the copy of the values
+0.07 to 0.13 instead of 0.20. So pieces are small where a piece costs few steps of Python, in large batches of like
+records.
 """
 
 from __future__ import annotations
@@ -28,12 +30,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from odradek.pipeline.batches import Hole, whole
+from odradek.pipeline.decoding.rooms import shared
+from odradek.pipeline.decoding.selection import LARGE_BATCH
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.types import Chunk, Range, ReplicaPlace
+from odradek.pipeline.types import Chunk, Pace, Range, ReplicaPlace
 from odradek.pipeline.wire.holes import Holes
+from odradek.protocol.batch import HEADER_SIZE
 from odradek.storage.dirs import logdirs
 from odradek.storage.files import names
 from odradek.storage.files.checkpoints import CheckpointError, read_meta_properties, read_partition_metadata
@@ -42,6 +46,7 @@ from odradek.storage.producers.producer_state import AbortedTxn
 from odradek.storage.tools.offline_reader import OfflineReader, OffsetBelowLogStart, Segment
 
 PIECE = 8 << 20  # bytes read at once
+HOT = 1 << 20  # the same of large batches of like records: they stay in the processor's cache until they are decoded
 
 
 class NotLocal(PipelineError):
@@ -88,20 +93,22 @@ def _is_readable(directory: Path) -> bool:
     return OpenFile(os.path.join(directory, last)).fd >= 0
 
 
-def read(directory: str, what: Range, committed: bool, holes: Holes, kept: bool = False) -> Iterator[Chunk]:
+def read(
+    directory: str, what: Range, committed: bool, holes: Holes, kept: bool = False, pace: Pace | None = None
+) -> Iterator[Chunk]:
     """The batches with records of the range, from those that hold its first to those that hold its last, as chunks.
 
     The next chunk takes the memory of the last one, unless that is to be `kept`.
     `committed`: with the transactions to skip; the range's end must then be at or before a last stable offset. `holes`
-    says whether offsets may be in no batch. Raises NotLocal, after the chunks before that.
+    says whether offsets may be in no batch; `pace` how large chunks are. Raises NotLocal, after the chunks before that.
     """
-    offset, where, buffer = what.start, directory, _Buffer(kept)
+    offset, where, buffer, pace = what.start, directory, _Buffer(kept), pace or Pace(alike=False)
     try:
         files = OfflineReader(directory, committed) if offset < what.end else None
         while files is not None and offset < what.end:
             segment, begin = files.segment(offset), offset
             where = os.path.join(directory, names.offset_name(segment.base) + names.LOG)
-            for chunk in _chunks(segment, offset, what.end, holes, buffer):
+            for chunk in _chunks(segment, offset, what.end, holes, buffer, pace):
                 offset = chunk.until
                 if chunk.data:
                     yield chunk
@@ -119,50 +126,65 @@ def read(directory: str, what: Range, committed: bool, holes: Holes, kept: bool 
 class _Buffer:
     """Memory for one piece after the other: fresh memory for each would double the time of reading.
 
-    Pieces that are `kept` get memory of Arrow's pool, which has it again when the last array of a piece is gone.
+    Pieces that are `kept` lie one behind the other in rooms, which are used again when nothing refers to them.
     """
 
     def __init__(self, kept: bool) -> None:
-        self._kept = kept
-        self._room = np.empty(0 if kept else PIECE, np.uint8)
+        self._rooms = shared() if kept else None
+        self._room = np.empty(0, np.uint8)
+        self._used = 0
 
     def filled(self, file: OpenFile, position: int, size: int) -> memoryview:
-        """At most `size` bytes of the file, fewer at its end; valid until the next call unless they are kept."""
-        if self._kept:
-            self._room = np.frombuffer(pa.allocate_buffer(size), np.uint8)
-        elif size > len(self._room):
-            self._room = np.empty(size, np.uint8)
-        room = self._room.data[:size]
+        """At most `size` bytes of the file, fewer at its end; valid until the next call, apart from what is kept."""
+        if self._used + size > len(self._room):
+            self._room = self._rooms.take(size) if self._rooms is not None else np.empty(max(size, HOT), np.uint8)
+            self._used = 0
+        room = self._room[self._used : self._used + size].data
         return room[: os.preadv(file.fd, [room], position)]
 
+    def keep(self, size: int) -> None:
+        """The first bytes of the last piece are those of a chunk."""
+        if self._rooms is not None:
+            self._used += size
 
-def _chunks(segment: Segment, offset: int, end: int, holes: Holes, buffer: _Buffer) -> Iterator[Chunk]:
+
+def _chunks(segment: Segment, offset: int, end: int, holes: Holes, buffer: _Buffer, pace: Pace) -> Iterator[Chunk]:
     """The segment's batches with offsets in [offset, end); the last chunk may be an empty one that leads to `end`."""
-    position, size, least = segment.position, PIECE, 0 if segment.position else segment.base
+    position, size, least = segment.position, HEADER_SIZE, 0 if segment.position else segment.base
     while offset < end:
         data = buffer.filled(segment.file, position, size)
         found = whole(data, offset, end, least, behind=segment.following is not None)
         if found.until > offset:
             _explain(holes, found.holes, -1 if least == offset else offset)
-            if found.until >= end and not found.bounded and len(data) < size:
-                _check_behind(holes, found.until, segment)
+            if found.until >= end and not found.bounded and segment.following is not None:
+                if len(data) == size:  # the header behind may be there
+                    size += HEADER_SIZE
+                    continue
+                _check_behind(holes, found.until, segment.following)
+            buffer.keep(found.upto)
             yield Chunk(data[found.begin : found.upto], _aborted(segment.aborted, offset, found.until), found.until)
             offset = least = found.until
-        elif not found.upto:
-            if len(data) < size:  # end of the file
-                if data and segment.following is not None:
-                    raise EOFError(f"damaged at byte {position}")
-                return
-            size = found.wanted
-        position += found.upto
+        elif not found.upto and len(data) < size:  # end of the file
+            if data and segment.following is not None:
+                raise EOFError(f"damaged at byte {position}")
+            return
+        position, size = position + found.upto, _next(found.wanted, pace)
 
 
-def _check_behind(holes: Holes, until: int, segment: Segment) -> None:
+def _next(wanted: int, pace: Pace) -> int:
+    """How much to read where the next batch has `wanted` bytes: mostly whole batches and the header behind them.
+
+    What is behind the last whole batch is read again; batches in a row mostly have one size.
+    """
+    piece = HOT if wanted >= LARGE_BATCH and pace.alike else PIECE
+    return max(1, piece // max(wanted, 1)) * wanted + HEADER_SIZE
+
+
+def _check_behind(holes: Holes, until: int, following: int) -> None:
     """Check that the last batch of a sealed segment ends where the next segment begins."""
-    if segment.following is not None:
-        if until > segment.following:
-            raise ValueError(f"damaged: a batch up to offset {until - 1} before the segment at {segment.following}")
-        _explain(holes, [(until, segment.following)], -1)
+    if until > following:
+        raise ValueError(f"damaged: a batch up to offset {until - 1} before the segment at {following}")
+    _explain(holes, [(until, following)], -1)
 
 
 def _explain(holes: Holes, found: list[Hole], begin: int) -> None:

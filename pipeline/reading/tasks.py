@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from odradek.pipeline import between_tasks
 from odradek.pipeline.decoding import arrow
+from odradek.pipeline.decoding.rooms import shared
 from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, UnknownTopic
 from odradek.pipeline.reading import losses, parquet, segments
 from odradek.pipeline.reading.read_options import ReadOptions
 from odradek.pipeline.reading.splits import Split
-from odradek.pipeline.types import EARLIEST, LATEST, Chunk, Range
+from odradek.pipeline.types import EARLIEST, LATEST, Chunk, Pace, Range
 from odradek.pipeline.wire import fetching
 from odradek.pipeline.wire.brokers import Brokers
 from odradek.pipeline.wire.holes import Holes
@@ -38,23 +39,29 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a split, in order, in any process; `brokers` as in `wire.fetching`, `views` as in `decoding`."""
     if options.fail_on_data_loss:
-        return _records(options, chunks(options, split, split.span, brokers, views), split.span, views)
+        pace = Pace()
+        return _records(options, chunks(options, split, split.span, brokers, views, pace), split.span, views, pace)
     return _what_is_left(options, split)
 
 
 def _records(
-    options: ReadOptions, chunks: Iterable[Chunk], span: Range, views: bool = False
+    options: ReadOptions, chunks: Iterable[Chunk], span: Range, views: bool = False, pace: Pace | None = None
 ) -> Iterator[pa.RecordBatch]:
     check_crcs = options.kafka.get("check.crcs", "true").lower() != "false"
-    return arrow.batches(chunks, span, options.columns, check_crcs=check_crcs, views=views)
+    return arrow.batches(chunks, span, options.columns, check_crcs=check_crcs, views=views, pace=pace)
 
 
 def chunks(
-    options: ReadOptions, split: Split, rest: Range, brokers: Brokers | None = None, kept: bool = False
+    options: ReadOptions,
+    split: Split,
+    rest: Range,
+    brokers: Brokers | None = None,
+    kept: bool = False,
+    pace: Pace | None = None,
 ) -> Iterator[Chunk]:
     """Whole batches with the offsets of `rest`, a part of the split; over the wire by `brokers`, if there are any.
 
-    `kept`: each chunk has memory of its own.
+    `kept`: each chunk has memory of its own. `pace`: as in `segments.read`.
     """
     with Holes(options.kafka, rest, options.compacted, options.fail_on_data_loss) as holes:
         if not _is_here(options, split):
@@ -63,16 +70,17 @@ def chunks(
             return
         assert split.location is not None
         try:
-            yield from segments.read(split.location.place.directory, rest, options.committed, holes, kept)
+            yield from segments.read(split.location.place.directory, rest, options.committed, holes, kept, pace)
         except segments.NotLocal as why:
             found = _from_leader(options, split, replace(rest, start=why.offset), holes, why)
             yield from _copies(found) if kept else found
 
 
 def _copies(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """In memory of Arrow's pool, which has it again when the last array of a chunk is gone."""
+    """In memory that is used again when the last array of a chunk is gone."""
+    rooms = shared()
     for chunk in chunks:
-        room = np.frombuffer(pa.allocate_buffer(len(chunk.data)), np.uint8)
+        room = rooms.take(len(chunk.data))[: len(chunk.data)]
         room[:] = np.frombuffer(chunk.data, np.uint8)
         yield chunk._replace(data=room.data)
 

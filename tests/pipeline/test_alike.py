@@ -100,7 +100,7 @@ def test_damage_among_records_of_one_shape_is_an_error_or_reads_as_the_reference
     try:
         expected = slow_rows(bytes(batch))
     except (RecordError, OnlyHere):
-        with pytest.raises(PipelineError, match="at offset 1"):
+        with pytest.raises(PipelineError, match=r"at offset [12]"):
             shown(arrow.batches([chunk], EVERYTHING, names=ALL, check_crcs=False))
         return
     assert shown(arrow.batches([chunk], EVERYTHING, names=ALL, check_crcs=False)) == expected

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odradek.pipeline.decoding import bodies, columns
 from odradek.pipeline.decoding.bodies import Bodies, Unpacker
-from odradek.pipeline.decoding.selection import Batches, Selection
+from odradek.pipeline.decoding.selection import Batches, OldMessages, Selection
 from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.records import batch_v2, bulk, codecs, varint
 from odradek.protocol.records.batch_v2 import Record
@@ -25,7 +25,8 @@ NUMBERS = st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-70, 70)
 def found(*batches: bytes, rows: int = 50_000) -> list[Bodies]:
     """Copies of the groups, because the buffer of unpacked batches is reused."""
     (whole,) = Selection(EVERYTHING).of(Chunk(b"".join(batches), (), 0))
-    assert isinstance(whole, Batches)
+    assert not isinstance(whole, OldMessages)
+    whole = whole if isinstance(whole, Batches) else whole.since(0)
     return [group._replace(data=group.data.copy()) for group in Unpacker(1 << 20).of(whole, rows)]
 
 

@@ -1,0 +1,82 @@
+"""Memory that is used again: never while something refers to it, and not for longer than anything needs it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pyarrow as pa
+
+from odradek.pipeline.decoding import rooms
+from odradek.pipeline.decoding.gather import Copies
+from odradek.pipeline.decoding.rooms import FREE, ROOM, Rooms
+
+
+def test_a_room_is_taken_again_when_the_last_array_over_it_is_gone() -> None:
+    some = Rooms()
+    first = some.take(100)
+    address, part = first.ctypes.data, pa.py_buffer(first[50:60])
+    del first
+    assert some.take(100).ctypes.data != address
+    del part
+    assert some.take(1).ctypes.data == address
+
+
+def test_rooms_that_are_held_are_different_ones() -> None:
+    some = Rooms()
+    held = [some.take(ROOM) for _ in range(2 * FREE)]
+    for number, room in enumerate(held):
+        room[:] = number
+    assert [set(room[::4096].tolist()) for room in held] == [{number} for number in range(2 * FREE)]
+    assert len(held[0]) == ROOM
+
+
+def test_no_more_rooms_than_the_bound_stay_free() -> None:
+    some = Rooms()
+    held = [some.take(ROOM) for _ in range(FREE + 3)]
+    addresses = {room.ctypes.data for room in held}
+    held.clear()
+    again = [some.take(ROOM) for _ in range(FREE)]
+    assert {room.ctypes.data for room in again} <= addresses
+    assert not some._free
+
+
+def test_more_than_a_room_is_memory_of_that_size() -> None:
+    assert len(Rooms().take(ROOM + 1)) == ROOM + 1
+
+
+def test_readers_share_rooms_until_none_is_left() -> None:
+    gc.collect()
+    first = rooms.shared()
+    assert rooms.shared() is first
+    room, gone = first.take(1), weakref.ref(first)
+    del first
+    assert rooms.shared() is gone()  # what is in use keeps them
+    del room
+    assert gone() is None
+
+
+def test_a_column_keeps_at_most_twice_its_bytes() -> None:
+    some = Rooms()
+    for size in (ROOM // 64 - 1, ROOM // 64 + 1):
+        column = Copies(some.take)
+        column.add(np.ones(32 * size, np.uint8), np.arange(0, 32 * size, size), np.full(32, size))
+        array = column.array()
+        assert (len(some._free) == 1) == (size < ROOM // 64)
+        assert array[31].as_buffer().size == size
+
+
+def test_a_column_grows_beyond_the_memory_that_it_got() -> None:
+    """Strings of many sizes first, in memory of exactly their size; then more of them."""
+    column, data = Copies(Rooms().take), np.arange(256, dtype=np.uint8)
+    at, sizes = np.arange(0, 200, 20), np.array([3, -1, 0, 5, 7, 11, 2, 13, 1, 17])
+    expected = []
+    for _ in range(3):
+        column.add(data, at, sizes)
+        pairs = zip(at.tolist(), sizes.tolist(), strict=True)
+        expected += [None if size < 0 else bytes(range(start, start + size)) for start, size in pairs]
+    found = column.array()
+    found.validate(full=True)
+    assert found.to_pylist() == expected
+    assert column.array().to_pylist() == []
