@@ -113,6 +113,28 @@ def test_views_outlive_what_is_read_after_them(broker: Any, local: str) -> None:
     assert pa.Table.from_batches(batches)["value"].to_pylist() == values
 
 
+@pytest.mark.parametrize("local", ["only", "off"])
+def test_large_batches_of_like_records_and_of_others_are_read(broker: Any, local: str) -> None:
+    """Batches of some 600 KB: with times that need another byte, with sizes and keys that change, within any range."""
+    name = create_topic(broker)
+    like = [b"%06d" % number * 100 for number in range(2000)]
+    others = [b"%06d" % number * (number % 150) or None for number in range(2000)]
+    sent = pa.table(
+        {
+            "key": [b"key"] * 2000 + [b"key", None, b"", b"k" * 300] * 500,
+            "value": like + others,
+            "timestamp": pa.array([NOW + number // 10 for number in range(4000)], pa.timestamp("ms", "UTC")),
+        }
+    )
+    arrow.write(sent, name, bootstrap_servers=broker.bootstrap, batch_size=600_000, linger_ms=500)
+    wanted = sent.set_column(2, "timestamp", sent["timestamp"].cast(pa.timestamp("us", "UTC"))).to_pylist()
+    columns = ["key", "value", "timestamp"]
+    for start, end in ((0, 4000), (500, 600), (1990, 3999)):
+        for views in (False, True):
+            found = table(broker, name, start, end, columns=columns, local=local, views=views)
+            assert found.to_pylist() == wanted[start:end], (start, end, views)
+
+
 # -- ranges and columns
 
 
