@@ -6,6 +6,7 @@ has a setting that uv does not know: uv does not read it, and must not ask anoth
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 UV_LOCK = Path(__file__).parents[1] / "requirements-uv.lock"
+LEAST_UV = [0, 4, 23]
 SECTIONS = ("global", "install", ":env:")  # of pip's configuration, the strongest last
 # By pip's settings: the variables of uv that mean the same.
 VARIABLES = {
@@ -61,9 +63,17 @@ def pip_settings() -> dict[str, str]:
 def find_uv() -> str | None:
     """A uv on the path, or the locked one, which pip puts beside this Python; None where this machine has none."""
     beside = str(Path(sys.executable).parent)
-    if not (found := shutil.which("uv") or shutil.which("uv", path=beside)):
+    if (found := shutil.which("uv")) and is_known(found):
+        return found
+    if not shutil.which("uv", path=beside):
         subprocess.call([*PIP, "--quiet", "install", "--only-binary", ":all:", "--requirement", str(UV_LOCK)])
-    return found or shutil.which("uv", path=beside)
+    return shutil.which("uv", path=beside)
+
+
+def is_known(uv: str) -> bool:
+    """Whether it has all of VARIABLES: an older one would ask another index."""
+    printed = subprocess.run([uv, "--version"], capture_output=True, text=True).stdout
+    return [int(number) for number in re.findall(r"\d+", printed)[:3]] >= LEAST_UV
 
 
 def install_by_uv(uv: str, settings: dict[str, str], arguments: list[str]) -> int:

@@ -503,6 +503,7 @@ class Worker:
             self.loop.add(connection)
         except OSError as error:
             self.acceptance.cannot_serve(connection, error)
+            connection.state = connection_state.CLOSED
             connection.sock.close()
             self.refuse(connection)
             return
@@ -514,6 +515,10 @@ class Worker:
     def refuse(self, connection: Connection) -> None:
         """A connection was closed before its peer was known."""
         self.acceptance.closed(connection)
+
+    def keep(self, connection: Connection) -> None:
+        """A connection leaves the loop to authenticate again."""
+        self.acceptance.keep(connection)
 
     def served(self) -> list[Connection]:
         """All connections, authenticated or not."""

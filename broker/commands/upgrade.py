@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.1
 _ANSWER_MS = 5000
+_BEGIN_MS = 60_000  # a busy supervisor that answers later has begun all the same
 
 
 @click.command()
@@ -39,7 +40,7 @@ def command(properties: Path | None, override: tuple[str, ...], timeout: float) 
     from odradek.broker.process import control_bus
 
     config = broker.find_running(properties, override)
-    answer = control_bus.request(config.run_dir, "supervisor", "upgrade")
+    answer = control_bus.request(config.run_dir, "supervisor", "upgrade", _BEGIN_MS)
     error, what = _by_unit(config, answer) if answer.get("by_unit") else _by_supervisor(config, timeout)
     if error:
         raise OdradekError(f"the upgrade has ended: {error}; what was not replaced goes on as before")

@@ -39,6 +39,7 @@ class Worker(unauthenticated.Owner, Protocol):
     loop: Loop
 
     def drop(self, connection: Connection, why: str) -> None: ...
+    def keep(self, connection: Connection) -> None: ...
 
 
 class Authentication:
@@ -208,6 +209,7 @@ class Authentication:
             view, at, end = connection.backlog
             data += view[at:end]
         connection.partial, connection.backlog, connection.repeated = b"", None, None
+        self._worker.keep(connection)
         self._worker.loop.give_up(connection)
         if data or (connection.tls is not None and connection.tls.has_more):
             self._attempt(connection, lambda: self.unauthenticated.take_back(connection, security, data))

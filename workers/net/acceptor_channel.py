@@ -186,6 +186,10 @@ class AcceptorChannel:
             for connection in filter(_stays, server.loop.connections.values()):
                 self._last_answers.add(connection, now)
 
+    def keep(self, connection: Connection) -> None:
+        """Do not close it with its next answer, though the worker drains."""
+        self._last_answers.forget(connection)
+
     def close_answered(self) -> None:
         """Close connections that have got their last answer. Called after each turn of a draining worker."""
         if self._last_answers.turn(time.monotonic()):

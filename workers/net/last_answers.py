@@ -27,6 +27,7 @@ from contextlib import suppress
 from odradek.workers.net.connection import Connection
 
 PATIENCE_S = 2.0
+RECORD_S = 0.2  # for the rest of a TLS record, of which OpenSSL has the first bytes
 _UNREAD = termios.FIONREAD
 _UNSENT = 0x894B  # SIOCOUTQNSD of linux/sockios.h: bytes that the kernel has not sent for the first time
 _CLOSED = "closed: the worker is stopping"
@@ -45,6 +46,11 @@ class LastAnswers:
             self._until[connection] = now + PATIENCE_S if _was_active(connection, now) else now
             _cork(connection.fd, True)
 
+    def forget(self, connection: Connection) -> None:
+        """It leaves the loop to authenticate again, which takes several answers."""
+        if self._until.pop(connection, None) is not None:
+            _cork(connection.fd, False)
+
     def turn(self, now: float) -> bool:
         """After each turn of the loop; whether some were closed."""
         over = [connection for connection, until in self._until.items() if self._is_over(connection, now, until)]
@@ -58,8 +64,10 @@ class LastAnswers:
         if connection.closed:
             return True
         active, answered = _was_active(connection, now), _count(connection.fd, _UNSENT)
+        if active:
+            self._until[connection] = max(until, now + RECORD_S)
         if connection.idle and not _count(connection.fd, _UNREAD):
-            return bool(answered) or (now >= until and not active)  # else perhaps a part of a TLS record has come
+            return bool(answered) or (now >= until and not active)
         if answered:
             _cork(connection.fd, False)
             _cork(connection.fd, True)
@@ -75,9 +83,10 @@ def _was_active(connection: Connection, now: float) -> bool:
 
 
 def _count(fd: int, which: int) -> int:
-    """Bytes in a queue of a socket."""
+    """Bytes in a queue of a socket; 0 where the kernel cannot tell."""
     count = array.array("i", [0])
-    fcntl.ioctl(fd, which, count)
+    with suppress(OSError):
+        fcntl.ioctl(fd, which, count)
     return count[0]
 
 

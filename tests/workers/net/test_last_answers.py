@@ -10,7 +10,7 @@ import pytest
 
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.connection_state import CLOSED
-from odradek.workers.net.last_answers import PATIENCE_S, LastAnswers
+from odradek.workers.net.last_answers import PATIENCE_S, RECORD_S, LastAnswers
 
 from ...harness.process import readable
 
@@ -105,7 +105,8 @@ def test_part_of_a_record_is_no_request(pair: Pair, last_answers: LastAnswers, c
     last_answers.add(pair.connection, NOW)
     pair.request()
     assert not last_answers.turn(NOW + PATIENCE_S)
-    assert last_answers.turn(NOW + PATIENCE_S)
+    assert not last_answers.turn(NOW + PATIENCE_S + RECORD_S / 2)
+    assert last_answers.turn(NOW + PATIENCE_S + RECORD_S)
 
 
 def test_rest_of_a_request_may_still_come(pair: Pair, last_answers: LastAnswers, closed: Closed) -> None:
@@ -149,3 +150,18 @@ def test_connection_that_has_ended_meanwhile_is_forgotten(
     pair.connection.state = CLOSED
     assert last_answers.turn(NOW)
     assert closed == []
+
+
+def test_connection_that_authenticates_again_gets_its_answers_at_once(
+    pair: Pair, last_answers: LastAnswers, closed: Closed
+) -> None:
+    last_answers.add(pair.connection, NOW)
+    pair.request()
+    pair.answer()
+    last_answers.forget(pair.connection)
+    with socket.fromfd(pair.connection.fd, socket.AF_INET, socket.SOCK_STREAM) as same:
+        assert not same.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK)
+    assert pair.client.recv(100) == b"answer"
+    assert not last_answers.turn(NOW + 2 * PATIENCE_S)
+    assert closed == []
+    last_answers.forget(pair.connection)
