@@ -1,8 +1,9 @@
 """Listens for HTTP on one address, with or without TLS, with a bound on connections.
 
 MOST connections are served at a time. The oldest goes for a new one, so that no number of silent peers keeps a scrape
-out. Each connection's buffers are bounded by the library. A malformed request is answered and not logged: any peer can
-send them without end.
+out. It is aborted, because the end of TLS waits for the peer. A connection without a request goes after IDLE_S. Each
+connection's buffers are bounded by the library. A malformed request is answered and not logged: any peer can send them
+without end.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -19,6 +21,7 @@ from odradek.broker.exporter.access.tls_server import Context, TlsServer
 from odradek.broker.listeners import bracket
 
 MOST = 64  # connections
+IDLE_S = 75.0  # longer than Prometheus' usual scrape_interval of a minute
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
@@ -30,27 +33,38 @@ logging.getLogger("aiohttp.server").addFilter(_is_ours)
 
 
 Server = asyncio.Server | TlsServer
+Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-async def listen(serving: web.Server, address: str, context: Context | None = None) -> Server:
+class Connections(web.Server):
+    """The connections at one address, each with the bound on all of them."""
+
+    def __init__(self, handle: Handle) -> None:
+        """`handle` answers each request; nothing is logged of it."""
+        super().__init__(handle, access_log=None, keepalive_timeout=IDLE_S)
+        self._open: dict[web.RequestHandler, asyncio.Transport] = {}  # the oldest first
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Called after the handshake, where there is TLS."""
+        super().connection_made(handler, transport)
+        if len(self._open) >= MOST:
+            self._open.pop(next(iter(self._open))).abort()
+        self._open[handler] = transport
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        """Called once it has ended."""
+        self._open.pop(handler, None)
+        super().connection_lost(handler, exc)
+
+
+async def listen(serving: Connections, address: str, context: Context | None = None) -> Server:
     """Bind `host:port` and serve; with TLS if there is a `context`, the one of a new connection. Raises OSError."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if context is not None:
-        return TlsServer(tls_server.bind(host, int(port)), serving, context, lambda: _make_room(serving, MOST))
+        return TlsServer(tls_server.bind(host, int(port)), serving, context)
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: _accept(serving), host, int(port), reuse_address=True)
-
-
-def _accept(serving: web.Server) -> web.RequestHandler:
-    _make_room(serving, MOST - 1)
-    return serving()
-
-
-def _make_room(serving: web.Server, most: int) -> None:
-    connections = serving.connections
-    if len(connections) > most:
-        connections[0].force_close()
+    return await loop.create_server(serving, host, int(port), reuse_address=True)
 
 
 def bound(server: Server) -> str:

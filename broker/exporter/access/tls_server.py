@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Callable
 
 HANDSHAKES, HANDSHAKE_S = 64, 5.0
+_CLOSE_S = 1.0  # for a peer's close_notify
 _AT_ONCE = HANDSHAKES // 4  # so that the oldest has begun when it must go
 _AGAIN_S = 1.0  # where the process has no descriptor left
 
@@ -21,14 +22,11 @@ Context = Callable[[], ssl.SSLContext | None]
 
 
 class TlsServer:
-    """Listens at a socket. `accepted` is called after each handshake that succeeds."""
+    """Listens at a socket. A connection has a `protocol` once its handshake has succeeded."""
 
-    def __init__(
-        self, sock: socket.socket, protocol: Callable[[], asyncio.Protocol], context: Context,
-        accepted: Callable[[], None],
-    ) -> None:  # fmt: skip
+    def __init__(self, sock: socket.socket, protocol: Callable[[], asyncio.Protocol], context: Context) -> None:
         self.sockets = [sock]
-        self._protocol, self._context, self._accepted = protocol, context, accepted
+        self._protocol, self._context = protocol, context
         self._handshakes: dict[asyncio.Task[None], None] = {}  # the oldest first
         self._loop = asyncio.get_running_loop()
         sock.setblocking(False)
@@ -67,9 +65,9 @@ class TlsServer:
         connection.setblocking(False)
         with contextlib.suppress(OSError):  # a peer that speaks no TLS, or goes; TimeoutError and SSLError are some
             await self._loop.connect_accepted_socket(
-                self._protocol, connection, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
-            )
-            self._accepted()
+                self._protocol, connection, ssl=context, ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=_CLOSE_S,
+            )  # fmt: skip
 
     def close(self) -> None:
         """Take no more."""

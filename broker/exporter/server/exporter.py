@@ -23,6 +23,7 @@ from odradek.broker.exporter.access import listener_names
 from odradek.broker.exporter.access.listener_names import CONSOLE, METRICS
 from odradek.broker.exporter.console.moments import Moments
 from odradek.broker.exporter.console.site import Site
+from odradek.broker.exporter.http_server import Connections
 from odradek.broker.exporter.pages import Pages
 from odradek.broker.exporter.scrape import Scraper
 from odradek.broker.process.process import Process, enter
@@ -102,16 +103,16 @@ class Exporter:
         readers.close()
 
     async def _serve(self, service: _Service) -> None:
-        runner = web.ServerRunner(web.Server(service.handle, access_log=None))
+        connections = Connections(service.handle)
+        runner = web.ServerRunner(connections)
         await runner.setup()
-        assert runner.server is not None
-        server = await self._listen(service, runner.server)
+        server = await self._listen(service, connections)
         await self._stop.wait()
         if server is not None:
             server.close()
         await runner.cleanup()
 
-    async def _listen(self, service: _Service, serving: web.Server) -> http_server.Server | None:
+    async def _listen(self, service: _Service, serving: Connections) -> http_server.Server | None:
         """Bind, however long another program has the address: the broker serves meanwhile. None: stopped."""
         address, said = self._process.config[service.setting], ""
         context = self._context if service.setting in self._secured else None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import secrets
+import ssl
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from odradek.broker.commands.tls import certificates
 from odradek.ipc import region
 from odradek.ipc.shm import Shared
+from odradek.security.tls.contexts import memory_file
 
 from ...harness.broker import Broker
 from ...harness.process import free_port, wait_until
@@ -48,3 +52,15 @@ def await_exporter(address: str) -> None:
             return False
 
     wait_until(answers, 30, "the exporter answers")
+
+
+@pytest.fixture(scope="module")
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of a server and of a client that trusts it."""
+    now = datetime.datetime.now(datetime.UTC)
+    ca = certificates.new_ca(now)
+    pair = certificates.issue(ca, "localhost", ["localhost"], now, 9)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with memory_file(pair.key_pem + pair.certificate_pem) as path:
+        server.load_cert_chain(path)
+    return server, ssl.create_default_context(cadata=ca.certificate_pem.decode())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
@@ -11,17 +10,19 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from odradek.broker.commands.tls import certificates
 from odradek.broker.exporter.access import tls_server
 from odradek.broker.exporter.access.tls_server import HANDSHAKES, TlsServer
-from odradek.security.tls.contexts import memory_file
 
 
 class Echo(asyncio.Protocol):
     """Sends back what comes."""
 
+    def __init__(self, made: Callable[[], None]) -> None:
+        self._made = made
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
+        self._made()
 
     def data_received(self, data: bytes) -> None:
         assert isinstance(self.transport, asyncio.Transport)
@@ -33,7 +34,7 @@ class Served:
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self.accepted = 0
-        self.server = TlsServer(tls_server.bind("127.0.0.1", 0), Echo, lambda: context, self._count)
+        self.server = TlsServer(tls_server.bind("127.0.0.1", 0), lambda: Echo(self._count), lambda: context)
         self.port: int = self.server.sockets[0].getsockname()[1]
 
     def _count(self) -> None:
@@ -46,18 +47,6 @@ class Served:
         found = await reader.readexactly(5)
         writer.close()
         return found == b"hello"
-
-
-@pytest.fixture(scope="module")
-def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Of a server and of a client that trusts it."""
-    now = datetime.datetime.now(datetime.UTC)
-    ca = certificates.new_ca(now)
-    pair = certificates.issue(ca, "localhost", ["localhost"], now, 9)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with memory_file(pair.key_pem + pair.certificate_pem) as path:
-        server.load_cert_chain(path)
-    return server, ssl.create_default_context(cadata=ca.certificate_pem.decode())
 
 
 def run(context: ssl.SSLContext | None, test: Callable[[Served], Awaitable[None]]) -> None:
