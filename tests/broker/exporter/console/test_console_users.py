@@ -270,7 +270,7 @@ def test_hostile_connections_end_alone(secured: Secured) -> None:
     assert secured.get("/", huge).status == 400
     with socket.create_connection(("127.0.0.1", secured.console), 30) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert b"orders" not in plain.recv(1000)
+        assert b"HTTP" not in plain.recv(1000)
     silent = [socket.create_connection(("127.0.0.1", secured.console), 30) for _ in range(150)]
     try:
         assert names(secured) == ["orders"]
