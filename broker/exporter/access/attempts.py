@@ -1,12 +1,14 @@
-"""Bounds logins that are being checked or have just failed, for each address and for all together. Pure.
+"""Bounds logins that are being checked or have just failed, for each sender and for all together. Pure.
 
-A failed one keeps its place until its answer is sent, which is late: so an address tries at most MOST_OF_ONE passwords
-in that time. A reader who has logged in before needs no place.
+A failed one keeps its place until its answer is sent, which is late: so a sender (networks.network) tries at most
+MOST_OF_ONE passwords in that time. A reader who has logged in before needs no place.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+
+from odradek.broker.exporter.access.networks import network
 
 MOST, MOST_OF_ONE = 64, 8
 
@@ -19,17 +21,19 @@ class Attempts:
 
     def begin(self, host: str) -> bool:
         """Take a place; False where there is none."""
-        if self._of[host] >= MOST_OF_ONE or self._of.total() >= MOST:
-            self._clear(host)
+        sender = network(host)
+        if self._of[sender] >= MOST_OF_ONE or self._of.total() >= MOST:
+            self._clear(sender)
             return False
-        self._of[host] += 1
+        self._of[sender] += 1
         return True
 
     def end(self, host: str) -> None:
         """Give it back."""
-        self._of[host] -= 1
-        self._clear(host)
+        sender = network(host)
+        self._of[sender] -= 1
+        self._clear(sender)
 
-    def _clear(self, host: str) -> None:
-        if self._of[host] <= 0:
-            del self._of[host]
+    def _clear(self, sender: str) -> None:
+        if self._of[sender] <= 0:
+            del self._of[sender]

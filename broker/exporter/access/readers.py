@@ -1,9 +1,10 @@
 """Who sends a request: HTTP Basic, checked by the broker's users, with a bound on failures.
 
 Owner: the exporter process, one event loop. All that asks LiveSecurity runs in one thread of its own (`_thread`), a
-call at a time: checks of passwords take milliseconds. A login that was right is kept until users, ACLs or settings
-change, as a digest by a key of this process; nothing else of a password is kept. Requests with the same login wait for
-one check. A failure is answered FAILED_S after it came, whatever it took, and until then has a place in `attempts`.
+call at a time: checks of passwords take milliseconds. A login that was right is kept, as a digest by a key of this
+process; nothing else of a password is kept. It is checked again once users, ACLs or settings have changed, and needs no
+place in `attempts` for that, so that strangers keep no reader out. Requests with the same login wait for one check. A
+failure is answered FAILED_S after it came, whatever it took, and until then has a place in `attempts`.
 """
 
 from __future__ import annotations
@@ -79,20 +80,22 @@ class Readers:
     async def _checked(self, digest: bytes, login: Login | None, host: str) -> Reader:
         check = self._checks.get(digest)
         if check is None:
-            if not self._attempts.begin(host):
+            is_new = digest not in self._kept
+            if is_new and not self._attempts.begin(host):
                 raise TooManyLogins
-            check = self._checks[digest] = asyncio.create_task(self._check(digest, login, host))
+            check = self._checks[digest] = asyncio.create_task(self._check(digest, login, host, is_new))
         reader = await asyncio.shield(check)  # the client that goes may not be the only one that waits
         if reader is None:
             raise LoginNeeded("wrong user or password")
         return reader
 
-    async def _check(self, digest: bytes, login: Login | None, host: str) -> Reader | None:
+    async def _check(self, digest: bytes, login: Login | None, host: str, has_place: bool) -> Reader | None:
         """None: wrong, and the time for that is over."""
         began = time.monotonic()
         try:
             found = await self._run(lambda: self._known(login, host)) if login is not None else None
             if found is None:
+                self._kept.pop(digest, None)
                 self._failed(host)
                 await asyncio.sleep(FAILED_S - (time.monotonic() - began))
                 return None
@@ -100,7 +103,8 @@ class Readers:
             return found.reader
         finally:
             del self._checks[digest]
-            self._attempts.end(host)
+            if has_place:
+                self._attempts.end(host)
 
     def _known(self, login: Login, host: str) -> _Kept | None:
         """In the thread."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from odradek.broker.exporter.access import basic
 from odradek.broker.exporter.access.attempts import MOST, MOST_OF_ONE, Attempts
 from odradek.broker.exporter.access.basic import Login
+from odradek.broker.exporter.access.networks import network
 from odradek.broker.exporter.access.passwords import Passwords
 from odradek.security.sasl import scram_keys
 from odradek.security.sasl.password import Password
@@ -118,6 +119,25 @@ def test_attempts_are_bounded_for_each_address_and_for_all(steps: list[tuple[boo
         elif under_way[host]:
             attempts.end(host)
             under_way[host] -= 1
+
+
+def test_the_addresses_of_one_ipv6_network_are_one_sender() -> None:
+    attempts = Attempts()
+    assert all(attempts.begin(f"2001:db8::{number:x}") for number in range(MOST_OF_ONE))
+    assert not attempts.begin("2001:db8::ffff:1") and attempts.begin("2001:db8:0:1::1")
+    attempts.end("2001:db8::aaaa")
+    assert attempts.begin("2001:db8::bbbb%eth0")
+
+
+@pytest.mark.parametrize(
+    ("host", "sender"),
+    [
+        ("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("2001:db8::5", "2001:db8::/64"),
+        ("fe80::1%eth0", "fe80::/64"), ("", ""), ("unix", "unix"),
+    ],
+)  # fmt: skip
+def test_a_sender_is_an_address_or_a_network_of_ipv6(host: str, sender: str) -> None:
+    assert network(host) == sender
 
 
 def test_one_address_leaves_room_for_others() -> None:
