@@ -1,8 +1,8 @@
 """What the console shows of a moment to a reader: functions that return what becomes JSON.
 
 Describe on a topic or a group shows all of it but records and configs. Describe on the cluster shows the processes,
-disks and loads of the broker, and what is wrong, which names topics and groups. The brokers of the cluster are shown to
-each reader, as Kafka's Metadata has them for each client.
+disks and loads of the broker, the listeners of all brokers, and what is wrong, which names topics and groups. The
+brokers are shown to each reader without listeners: Kafka's Metadata has them for each client, with one address alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from odradek.workers.dispatch.authorization import CLUSTER, DESCRIBE, DESCRIBE_C
 
 Json = dict[str, Any]
 _STATES = ("free", "recovering", "leader", "follower", "offline", "deleting")
+_OF_CLUSTER = "what is wrong, processes, disks and listeners"
 _RATES = ("requests", "messages_in", "bytes_in", "bytes_out", "errors")
 
 
@@ -38,9 +39,9 @@ def overview(moment: Moment, reader: Reader = EVERYONE) -> Json:
         "user": reader.user,
         "cluster_id": snapshot.cluster_id,
         "controller": snapshot.controller_id,
-        "needs": "" if sees else f"Not shown: {reader.needs('what is wrong, processes and disks', DESCRIBE, CLUSTER)}",
+        "needs": "" if sees else f"Not shown: {reader.needs(_OF_CLUSTER, DESCRIBE, CLUSTER)}",
         "topics": len(_visible(moment, reader)),
-        "brokers": _brokers(moment),
+        "brokers": _brokers(moment, sees),
         **(_broker(moment) if sees else {"findings": [], "processes": [], "disks": []}),
     }
 
@@ -89,7 +90,7 @@ def _process(former: ProcessSample, now: ProcessSample, seconds: float) -> Json:
     }
 
 
-def _brokers(moment: Moment) -> list[Json]:
+def _brokers(moment: Moment, sees: bool) -> list[Json]:
     snapshot = moment.sample.snapshot
     return [
         {
@@ -97,7 +98,7 @@ def _brokers(moment: Moment) -> list[Json]:
             "rack": one.rack,
             "is_controller": one.id == snapshot.controller_id,
             "is_this": one.id == moment.sample.broker,
-            "listeners": [f"{name}://{host}:{port}" for name, (host, port) in one.endpoints.items()],
+            "listeners": [f"{name}://{host}:{port}" for name, (host, port) in one.endpoints.items()] if sees else [],
         }
         for one in snapshot.brokers.values()
     ]

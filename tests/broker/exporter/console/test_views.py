@@ -19,6 +19,7 @@ from odradek.broker.exporter.scrape import Sample
 from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
 from odradek.ipc import slots
 from odradek.security.acls.acl_types import (
+    CLUSTER_NAME,
     AccessControlEntry,
     Operation,
     PatternType,
@@ -28,7 +29,7 @@ from odradek.security.acls.acl_types import (
 )
 from odradek.security.acls.authorizer import Authorizer
 from odradek.security.principal import Principal
-from odradek.workers.dispatch.authorization import DESCRIBE, DESCRIBE_CONFIGS, GROUP, READ, TOPIC, Rights
+from odradek.workers.dispatch.authorization import CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, GROUP, READ, TOPIC, Rights
 
 TOPICS, PARTITIONS = 10_000, 3
 
@@ -149,6 +150,12 @@ def test_a_page_has_the_topics_that_acls_show() -> None:
     assert shown["total"] == 10 and [row["name"] for row in shown["rows"]][:2] == ["topic-01239", "topic-01238"]
     assert views.topics(found, Query(), reader())["rows"] == []
     assert views.topics(found, Query(), reader(everyone=True))["total"] == TOPICS
+
+
+def test_listeners_need_describe_on_the_cluster() -> None:
+    for who, listeners in ((reader(), []), (reader((DESCRIBE, CLUSTER, CLUSTER_NAME)), ["PLAINTEXT://localhost:9092"])):
+        (broker,) = views.overview(moment(), who)["brokers"]
+        assert (broker["id"], broker["listeners"]) == (0, listeners)
 
 
 def test_a_group_has_the_topics_that_acls_show() -> None:
