@@ -56,6 +56,11 @@ class LiveSecurity:
         return self._region.version != self.security.version
 
     @property
+    def is_known(self) -> bool:
+        """Whether there is metadata, with users, ACLs and dynamic configs. Before, the settings alone would decide."""
+        return self.security.version > 0 and self._snapshot > 0
+
+    @property
     def tls(self) -> TlsListener | None:
         """The TLS of new connections; None while there is no certificate that can be used."""
         return None if self._listener.fault else self._listener.tls

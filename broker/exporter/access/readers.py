@@ -26,7 +26,7 @@ from odradek.broker.exporter.access.attempts import Attempts
 from odradek.broker.exporter.access.basic import Login
 from odradek.broker.exporter.access.live_security import LiveSecurity
 from odradek.broker.exporter.access.reader import Reader
-from odradek.broker.exporter.access.refused import LoginNeeded, TooManyLogins
+from odradek.broker.exporter.access.refused import LoginNeeded, TooManyLogins, UsersUnknown
 from odradek.cluster.metadata.snapshot import Snapshot
 from odradek.security.principal import USER, Principal
 from odradek.workers.dispatch import audit
@@ -64,12 +64,14 @@ class Readers:
         self._log.tick(time.monotonic())
 
     async def of(self, request: web.BaseRequest) -> Reader:
-        """The reader who sends it. Raises LoginNeeded and TooManyLogins."""
+        """The reader who sends it. Raises LoginNeeded, UsersUnknown and TooManyLogins."""
         header, host = request.headers.get("Authorization", ""), _host(request)
         if not (header and host):
             raise LoginNeeded("a user of the broker is needed: log in with its name and password")
         if self._security.stale:
             await self.follow()
+        if not self._security.is_known:
+            raise UsersUnknown
         digest = hmac.digest(self._key, f"{host} {header}".encode("utf-8", "surrogateescape"), "sha256")
         kept = self._kept.get(digest)
         if kept is not None and kept.generation == self._security.generation:

@@ -11,7 +11,8 @@ CHALLENGE: Mapping[str, str] = {"WWW-Authenticate": 'Basic realm="Odradek", char
 class Refused(Exception):
     """A request that gets no data.
 
-    `status`: 400 wrong, 401 no user, 403 not allowed, 404 not there, 429 too many logins, 502 the broker refuses.
+    `status`: 400 wrong, 401 no user, 403 not allowed, 404 not there, 429 too many logins, 502 the broker refuses,
+    503 not yet.
     """
 
     headers: Mapping[str, str] = MappingProxyType({})
@@ -30,10 +31,22 @@ class LoginNeeded(Refused):
         super().__init__(401, line)
 
 
+_AGAIN: Mapping[str, str] = MappingProxyType({"Retry-After": "1"})
+
+
+class UsersUnknown(Refused):
+    """The process has no users and ACLs yet."""
+
+    headers = _AGAIN
+
+    def __init__(self) -> None:
+        super().__init__(503, "users and ACLs are not known yet: wait until the broker is ready, and try again")
+
+
 class TooManyLogins(Refused):
     """As many logins are being checked, or have just failed, as may at a time."""
 
-    headers = MappingProxyType({"Retry-After": "1"})
+    headers = _AGAIN
 
     def __init__(self) -> None:
         super().__init__(429, "too many logins are being checked or have just failed: wait a second and try again")

@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.config import resolve
 from odradek.broker.exporter.access import readers
 from odradek.broker.exporter.access.attempts import MOST_OF_ONE
+from odradek.broker.exporter.access.live_security import LiveSecurity
 from odradek.broker.exporter.access.passwords import Passwords
 from odradek.broker.exporter.access.reader import Reader
 from odradek.broker.exporter.access.readers import Readers
-from odradek.broker.exporter.access.refused import LoginNeeded, TooManyLogins
+from odradek.broker.exporter.access.refused import LoginNeeded, TooManyLogins, UsersUnknown
+from odradek.cluster.metadata.snapshot import Snapshot, raw_snapshot
+from odradek.ipc.shm import Shared
 from odradek.security.sasl.password import Password
 from odradek.security.sasl.plain import PlainServer
 from odradek.security.sasl.sasl_settings import Credentials
@@ -26,7 +30,7 @@ class Security:
 
     def __init__(self) -> None:
         self.users = {"alice": "right", "bob": "right"}
-        self.generation, self.stale = 1, False
+        self.generation, self.stale, self.is_known = 1, False, True
 
     def change(self, **users: str) -> None:
         self.users = users
@@ -125,3 +129,27 @@ def test_a_reader_whose_password_has_changed_needs_a_place(monkeypatch: pytest.M
             await asked.of("alice:right")
 
     run(test)
+
+
+def test_nobody_is_a_reader_before_users_are_known() -> None:
+    async def test(asked: Asked) -> None:
+        asked.security.is_known = False
+        with pytest.raises(UsersUnknown, match="not known yet: wait") as refused:
+            await asked.of("alice:right")
+        assert refused.value.status == 503
+        asked.security.is_known = True
+        assert (await asked.of("alice:right")).user == "User:alice"
+
+    run(test)
+
+
+def test_users_are_known_with_the_metadata_and_the_snapshot(shared: Shared) -> None:
+    config = resolve({"log.dirs": "data"})
+    live, empty = LiveSecurity(config, shared.security), Snapshot.empty(config)
+    live.follow(empty, 0.0)
+    assert not live.is_known
+    shared.security.publish(1, b"{}")
+    live.follow(empty, 0.0)
+    assert not live.is_known
+    live.follow(Snapshot(raw_snapshot(1, "cluster", 0, [], {}, {})), 0.0)
+    assert live.is_known
