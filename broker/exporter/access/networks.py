@@ -1,12 +1,16 @@
-"""What counts as one sender where senders are bounded: an IPv4 address, or the /64 of an IPv6 address. Pure.
+"""What counts as one sender where senders are bounded, and which of their connections goes for a new one. Pure.
 
-A host with IPv6 usually has a /64 of its own, so its single addresses are without bound.
+A sender is an IPv4 address, or the /64 of an IPv6 address: a host with IPv6 usually has one, and all addresses in it.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
+from collections.abc import Mapping
+from typing import TypeVar
 
+T = TypeVar("T")
 _PREFIX = 64  # bits
 
 
@@ -19,3 +23,9 @@ def network(host: str) -> str:
     if found.version == 4:
         return str(found)
     return str(found.ipv4_mapped or ipaddress.ip_network((int(found), _PREFIX), strict=False))
+
+
+def next_to_go(senders: Mapping[T, str]) -> T:
+    """The oldest connection of the sender that has most. `senders`: of each connection, the oldest first; not empty."""
+    ((most, _),) = Counter(senders.values()).most_common(1)
+    return next(connection for connection, sender in senders.items() if sender == most)

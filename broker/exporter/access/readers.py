@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
+from weakref import WeakSet
 
 from aiohttp import web
 
@@ -56,6 +57,7 @@ class Readers:
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
         self._checks: dict[bytes, asyncio.Task[Reader | None]] = {}
         self._attempts = Attempts()
+        self._connections = WeakSet[asyncio.Transport]()  # of readers who have logged in
         self._log = BoundedLog(audit.log, logging.WARNING, "failed logins", _LINES, _PERIOD_S)
 
     async def follow(self) -> None:
@@ -63,8 +65,18 @@ class Readers:
         await self._run(lambda: self._security.follow(self._snapshot(), time.time()))
         self._log.tick(time.monotonic())
 
+    def has_logged_in(self, connection: asyncio.Transport) -> bool:
+        """Whether a reader has sent a request by this connection."""
+        return connection in self._connections
+
     async def of(self, request: web.BaseRequest) -> Reader:
         """The reader who sends it. Raises LoginNeeded, UsersUnknown and TooManyLogins."""
+        connection, reader = request.transport, await self._of(request)
+        if connection is not None:
+            self._connections.add(connection)
+        return reader
+
+    async def _of(self, request: web.BaseRequest) -> Reader:
         header, host = request.headers.get("Authorization", ""), _host(request)
         if not (header and host):
             raise LoginNeeded("a user of the broker is needed: log in with its name and password")

@@ -1,8 +1,8 @@
 """Accepts connections with TLS, with a bound on handshakes.
 
 asyncio's own server leaves peers that send nothing as they are for a minute, any number of them. Here a handshake has
-HANDSHAKE_S, and HANDSHAKES are under way at most: the oldest goes for a new one. Each connection has the context that
-is in force when it comes.
+HANDSHAKE_S, and HANDSHAKES are under way at most: the oldest of the sender that has most goes for a new one. Each
+connection has the context that is in force when it comes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable
+
+from odradek.broker.exporter.access.networks import network, next_to_go
 
 HANDSHAKES, HANDSHAKE_S = 64, 5.0
 _CLOSE_S = 1.0  # for a peer's close_notify
@@ -27,7 +29,7 @@ class TlsServer:
     def __init__(self, sock: socket.socket, protocol: Callable[[], asyncio.Protocol], context: Context) -> None:
         self.sockets = [sock]
         self._protocol, self._context = protocol, context
-        self._handshakes: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._handshakes: dict[asyncio.Task[None], str] = {}  # their senders; the oldest first
         self._loop = asyncio.get_running_loop()
         sock.setblocking(False)
         self._watch()
@@ -39,26 +41,26 @@ class TlsServer:
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
             try:
-                connection, _ = self.sockets[0].accept()
+                connection, address = self.sockets[0].accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError:
                 self._loop.remove_reader(self.sockets[0])
                 self._loop.call_later(_AGAIN_S, self._watch)
                 return
-            self._begin(connection)
+            self._begin(connection, network(str(address[0])))
 
-    def _begin(self, connection: socket.socket) -> None:
+    def _begin(self, connection: socket.socket, sender: str) -> None:
         context = self._context()
         if context is None:
             connection.close()
             return
         if len(self._handshakes) >= HANDSHAKES:
-            oldest = next(iter(self._handshakes))
+            oldest = next_to_go(self._handshakes)
             del self._handshakes[oldest]
             oldest.cancel()
         task = self._loop.create_task(self._handshake(connection, context))
-        self._handshakes[task] = None
+        self._handshakes[task] = sender
         task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
     async def _handshake(self, connection: socket.socket, context: ssl.SSLContext) -> None:

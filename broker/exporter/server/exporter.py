@@ -103,7 +103,8 @@ class Exporter:
         readers.close()
 
     async def _serve(self, service: _Service) -> None:
-        connections = Connections(service.handle)
+        readers = self._readers_of(service.setting)
+        connections = Connections(service.handle, None if readers is None else readers.has_logged_in)
         runner = web.ServerRunner(connections)
         await runner.setup()
         server = await self._listen(service, connections)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from odradek.broker.exporter.access import basic
 from odradek.broker.exporter.access.attempts import MOST, MOST_OF_ONE, Attempts
 from odradek.broker.exporter.access.basic import Login
-from odradek.broker.exporter.access.networks import network
+from odradek.broker.exporter.access.networks import network, next_to_go
 from odradek.broker.exporter.access.passwords import Passwords
 from odradek.security.sasl import scram_keys
 from odradek.security.sasl.password import Password
@@ -138,6 +138,11 @@ def test_the_addresses_of_one_ipv6_network_are_one_sender() -> None:
 )  # fmt: skip
 def test_a_sender_is_an_address_or_a_network_of_ipv6(host: str, sender: str) -> None:
     assert network(host) == sender
+
+
+def test_the_oldest_of_the_sender_that_has_most_goes() -> None:
+    assert next_to_go({1: "a", 2: "b", 3: "c", 4: "b"}) == 2
+    assert next_to_go({1: "a", 2: "b", 3: "c"}) == 1
 
 
 def test_one_address_leaves_room_for_others() -> None:

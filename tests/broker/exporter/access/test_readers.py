@@ -69,8 +69,8 @@ class Asked:
         self.security: Any = Security()
         self.readers = Readers(self.security, lambda: None)  # type: ignore[arg-type, return-value]
 
-    async def of(self, text: str) -> Reader:
-        return await self.readers.of(Request(text))  # type: ignore[arg-type]
+    async def of(self, text: str, request: Any = None) -> Reader:
+        return await self.readers.of(request or Request(text))
 
     async def fill(self) -> list[asyncio.Task[Reader]]:
         """Take all places of the address, until the tasks are cancelled."""
@@ -153,3 +153,13 @@ def test_users_are_known_with_the_metadata_and_the_snapshot(shared: Shared) -> N
     assert not live.is_known
     live.follow(Snapshot(raw_snapshot(1, "cluster", 0, [], {}, {})), 0.0)
     assert live.is_known
+
+
+def test_a_connection_is_a_readers_once_it_has_logged_in() -> None:
+    async def test(asked: Asked) -> None:
+        request: Any = Request("alice:right")
+        assert not asked.readers.has_logged_in(request.transport)
+        await asked.of("", request)
+        assert asked.readers.has_logged_in(request.transport)
+
+    run(test)
