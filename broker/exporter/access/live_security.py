@@ -130,10 +130,14 @@ def _no_versions(_version: int, _error: int) -> bytes:
 
 
 def faults(config: BrokerConfig, settings: Mapping[str, str], now: float) -> Iterator[str]:
-    """A line where listeners of the exporter ask for users and these settings cannot secure them. Logs warnings."""
+    """A line where listeners of the exporter ask for users and these settings cannot secure them. Logs warnings.
+
+    Reads the private key: from then on this process writes no core dump.
+    """
     wanted = listener_names.secured(config)
     if not wanted:
         return
+    core_dumps.disable()
     name, asking = config[listener_names.NAME], " and ".join(f"{one}={config[one]}" for one in wanted)
     security = ListenerSecurity(name, listener_names.SECURED)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,17 @@ def faults(texts: dict[str, str]) -> list[str]:
 
 def test_the_general_settings_are_enough(tmp_path: Path) -> None:
     assert faults(settings(tmp_path)) == []
+
+
+def test_who_has_read_the_key_writes_no_core_dump(tmp_path: Path) -> None:
+    """The supervisor, also where no listener of the broker has TLS, and no setting a secret."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    try:
+        assert faults(settings(tmp_path)) == []
+        assert resource.getrlimit(resource.RLIMIT_CORE) == (0, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
 def test_a_listener_may_have_its_own(tmp_path: Path) -> None:
