@@ -1,7 +1,7 @@
 """The console's pages by HTTP: the files of the page, and JSON below /api/.
 
-Each request passes `guard` first, then `readers`, where the console asks for users. An error is a JSON object with one
-line, which the page shows.
+Each request passes `guard` first, then `readers`, where the console asks for users: that again once its turn comes, if
+it had to wait for one. An error is a JSON object with one line, which the page shows.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,7 @@ _FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 Parameters = Mapping[str, str]
-Answer = Callable[[Parameters, Reader], Awaitable[dict[str, Any]]]
+Answer = Callable[[web.BaseRequest, Reader], Awaitable[dict[str, Any]]]
 
 
 class Site:
@@ -67,12 +68,16 @@ class Site:
         """The response to one request."""
         try:
             guard.check(request.method, request.headers, self._users is not None)
-            return await self._page(request, EVERYONE if self._users is None else await self._users.of(request))
+            return await self._page(request, await self._reader(request))
         except Refused as refused:
             return _response(refused.status, {"error": str(refused)}, refused.headers)
         except Exception:
             log.exception("console: %s", request.path)
             return _response(500, {"error": "the console failed: its log has the cause"})
+
+    async def _reader(self, request: web.BaseRequest) -> Reader:
+        """Raises Refused."""
+        return EVERYONE if self._users is None else await self._users.of(request)
 
     async def _page(self, request: web.BaseRequest, reader: Reader) -> web.Response:
         if (file := _FILES.get(request.path)) is not None:
@@ -81,12 +86,12 @@ class Site:
         answer = self._answers.get(request.path)
         if answer is None:
             raise Refused(404, "there are / and, as JSON, " + ", ".join(self._answers))
-        return _response(200, await answer(request.query, reader))
+        return _response(200, await answer(request, reader))
 
     def _of_moment(self, view: Callable[[Moment, Parameters, Reader], dict[str, Any]]) -> Answer:
-        async def answer(given: Parameters, reader: Reader) -> dict[str, Any]:
+        async def answer(request: web.BaseRequest, reader: Reader) -> dict[str, Any]:
             moment = await self._moments.now()
-            return await asyncio.to_thread(view, moment, given, reader)
+            return await asyncio.to_thread(view, moment, request.query, reader)
 
         return answer
 
@@ -94,27 +99,41 @@ class Site:
         reader.require("settings", DESCRIBE_CONFIGS, CLUSTER)
         return broker_settings.settings(self._config, moment.sample.snapshot, Query.parse(given))
 
-    async def _messages(self, given: Parameters, reader: Reader) -> dict[str, Any]:
+    async def _messages(self, request: web.BaseRequest, reader: Reader) -> dict[str, Any]:
         from odradek.broker.exporter.console import messages  # kafka-python, when there is something to read
 
-        wanted = messages.wanted_of(given)
-        reader.require("messages", READ, TOPIC, wanted.topic)
-        return await self._as_client(lambda snapshot: messages.read(self._config, snapshot, wanted, self._registry))
+        wanted = messages.wanted_of(request.query)
 
-    async def _differences(self, _: Parameters, reader: Reader) -> dict[str, Any]:
+        def check(who: Reader) -> None:
+            who.require("messages", READ, TOPIC, wanted.topic)
+
+        check(reader)
+        read = partial(messages.read, self._config, wanted=wanted, registry=self._registry)
+        return await self._as_client(request, check, read)
+
+    async def _differences(self, request: web.BaseRequest, reader: Reader) -> dict[str, Any]:
         from odradek.broker.exporter.console import differences
 
-        reader.require("settings", DESCRIBE_CONFIGS, CLUSTER)
-        return await self._as_client(lambda snapshot: differences.ask(self._config, snapshot))
+        def check(who: Reader) -> None:
+            who.require("settings", DESCRIBE_CONFIGS, CLUSTER)
 
-    async def _as_client(self, call: Callable[[Snapshot], dict[str, Any]]) -> dict[str, Any]:
-        """One call at a time: the console asks little, and the broker has other clients. Raises Refused."""
+        check(reader)
+        return await self._as_client(request, check, partial(differences.ask, self._config))
+
+    async def _as_client(
+        self, request: web.BaseRequest, check: Callable[[Reader], None], call: Callable[[Snapshot], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """One call at a time: the console asks little, and the broker has other clients. Raises Refused.
+
+        `check` raises it for a reader without the right, which may be gone when the turn comes.
+        """
         moment = await self._moments.now()
         if self._readers >= READERS:
             raise Refused(503, "other requests to the broker wait already: try again")
         self._readers += 1
         try:
             async with self._turn:
+                check(await self._reader(request))
                 return await asyncio.to_thread(call, moment.sample.snapshot)
         finally:
             self._readers -= 1
