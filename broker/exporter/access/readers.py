@@ -84,12 +84,16 @@ class Readers:
             await self.follow()
         if not self._security.is_known:
             raise UsersUnknown
-        digest = hmac.digest(self._key, f"{host} {header}".encode("utf-8", "surrogateescape"), "sha256")
+        login = basic.parse(header)
+        digest = self._digest(host, header if login is None else f" {login.user}:{login.password.value}")
         kept = self._kept.get(digest)
         if kept is not None and kept.generation == self._security.generation:
             self._kept.move_to_end(digest)
             return kept.reader
-        return await self._checked(digest, basic.parse(header), host)
+        return await self._checked(digest, login, host)
+
+    def _digest(self, host: str, claim: str) -> bytes:
+        return hmac.digest(self._key, f"{host} {claim}".encode("utf-8", "surrogateescape"), "sha256")
 
     async def _checked(self, digest: bytes, login: Login | None, host: str) -> Reader:
         check = self._checks.get(digest)

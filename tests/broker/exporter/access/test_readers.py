@@ -57,8 +57,8 @@ class Peer:
 class Request:
     """What of a request says who sends it."""
 
-    def __init__(self, text: str) -> None:
-        self.headers = {"Authorization": f"Basic {base64.b64encode(text.encode()).decode()}"}
+    def __init__(self, text: str, scheme: str = "Basic") -> None:
+        self.headers = {"Authorization": f"{scheme} {base64.b64encode(text.encode()).decode()}"}
         self.transport = Peer()
 
 
@@ -161,5 +161,15 @@ def test_a_connection_is_a_readers_once_it_has_logged_in() -> None:
         assert not asked.readers.has_logged_in(request.transport)
         await asked.of("", request)
         assert asked.readers.has_logged_in(request.transport)
+
+    run(test)
+
+
+@pytest.mark.usefixtures("late")
+def test_a_login_is_the_same_in_each_form_of_its_header() -> None:
+    async def test(asked: Asked) -> None:
+        await asked.of("alice:right")
+        await asked.fill()
+        assert (await asked.of("", Request("alice:right", "BASIC "))).user == "User:alice"
 
     run(test)
