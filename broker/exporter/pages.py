@@ -4,7 +4,8 @@
 (broker.exporter.names). `/healthz` answers 200 while this process runs, `/ready` while the broker serves clients.
 
 With odradek.metrics.security.protocol=SASL_SSL `/metrics` needs a user with Describe on the cluster, for it names all
-topics and groups. The other two need none: what probes them has no password, and they tell nothing else.
+topics and groups, and a browser that sends it for no other web site. The other two need none: what probes them has no
+password, and they tell nothing else.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from odradek.broker.exporter import names, text
+from odradek.broker.exporter.access import sites
 from odradek.broker.exporter.access.refused import Refused
 from odradek.broker.exporter.scrape import Scraper
 from odradek.workers.dispatch.authorization import CLUSTER, DESCRIBE
@@ -57,6 +59,7 @@ class Pages:
 
     async def _metrics(self, request: web.BaseRequest) -> web.Response:
         if self._readers is not None:
+            sites.check(request.headers)
             (await self._readers.of(request)).require("metrics", DESCRIBE, CLUSTER)
         chosen = request.query.get("names", names.DEFAULT)
         if chosen not in names.VOCABULARIES:

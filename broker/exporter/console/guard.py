@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from odradek.broker.exporter.access import sites
 from odradek.broker.exporter.access.refused import Refused
 from odradek.cluster.configs.admitted import is_loopback
 
@@ -31,7 +32,6 @@ HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
 }
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]*)?")
-_OWN_SITES = ("", "same-origin", "none")  # an old browser or another program; the page; the address bar
 
 
 def check(method: str, headers: Mapping[str, str], asks_for_users: bool = False) -> None:
@@ -40,8 +40,7 @@ def check(method: str, headers: Mapping[str, str], asks_for_users: bool = False)
         raise Refused(405, f"{method[:20]}: the console only reads: use GET")
     if not asks_for_users and not is_here(headers.get("Host", "")):
         raise Refused(403, "the Host header must be localhost or a loopback address: open http://localhost:PORT/")
-    if headers.get("Sec-Fetch-Site", "") not in _OWN_SITES:
-        raise Refused(403, "another web site sent this request: open the console's address yourself")
+    sites.check(headers)
 
 
 def is_here(host: str) -> bool:

@@ -287,6 +287,8 @@ def test_metrics_need_a_user_and_probes_do_not(secured: Secured) -> None:
     refused = metrics("/metrics", ALICE)
     assert refused.status == 403 and b"metrics: User:alice needs Describe on the cluster: odradek acls" in refused.body
     assert b"odradek_group_lag" in metrics("/metrics", ROOT).body
+    elsewhere = metrics("/metrics", {**ROOT, "Sec-Fetch-Site": "cross-site"})
+    assert elsewhere.status == 403 and b"another web site" in elsewhere.body
 
 
 def test_a_new_certificate_is_served(secured: Secured) -> None:
