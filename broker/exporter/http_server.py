@@ -75,7 +75,7 @@ async def listen(serving: Connections, address: str, context: Context | None = N
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if context is not None:
-        return TlsServer(tls_server.bind(host, int(port)), serving, context)
+        return TlsServer(await tls_server.bind(host, int(port)), serving, context)
     loop = asyncio.get_running_loop()
     return await loop.create_server(serving, host, int(port), reuse_address=True)
 

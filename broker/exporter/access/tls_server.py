@@ -18,35 +18,39 @@ from odradek.broker.exporter.access.networks import network, next_to_go
 HANDSHAKES, HANDSHAKE_S = 64, 5.0
 _CLOSE_S = 1.0  # for a peer's close_notify
 _AT_ONCE = HANDSHAKES // 4  # so that the oldest has begun when it must go
+_BACKLOG = 128
 _AGAIN_S = 1.0  # where the process has no descriptor left
 
 Context = Callable[[], ssl.SSLContext | None]
 
 
 class TlsServer:
-    """Listens at a socket. A connection has a `protocol` once its handshake has succeeded."""
+    """Listens at sockets. A connection has a `protocol` once its handshake has succeeded."""
 
-    def __init__(self, sock: socket.socket, protocol: Callable[[], asyncio.Protocol], context: Context) -> None:
-        self.sockets = [sock]
+    def __init__(
+        self, sockets: list[socket.socket], protocol: Callable[[], asyncio.Protocol], context: Context
+    ) -> None:
+        self.sockets = sockets
         self._protocol, self._context = protocol, context
         self._handshakes: dict[asyncio.Task[None], str] = {}  # their senders; the oldest first
         self._loop = asyncio.get_running_loop()
-        sock.setblocking(False)
-        self._watch()
+        for sock in sockets:
+            sock.setblocking(False)
+            self._watch(sock)
 
-    def _watch(self) -> None:
-        if self.sockets:
-            self._loop.add_reader(self.sockets[0], self._accept)
+    def _watch(self, sock: socket.socket) -> None:
+        if sock in self.sockets:
+            self._loop.add_reader(sock, self._accept, sock)
 
-    def _accept(self) -> None:
+    def _accept(self, sock: socket.socket) -> None:
         for _ in range(_AT_ONCE):
             try:
-                connection, address = self.sockets[0].accept()
+                connection, address = sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError:
-                self._loop.remove_reader(self.sockets[0])
-                self._loop.call_later(_AGAIN_S, self._watch)
+                self._loop.remove_reader(sock)
+                self._loop.call_later(_AGAIN_S, self._watch, sock)
                 return
             self._begin(connection, network(str(address[0])))
 
@@ -81,7 +85,17 @@ class TlsServer:
             task.cancel()
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises OSError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=128)
+async def bind(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets at the addresses at which asyncio's own server would listen. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(asyncio.Protocol, host, port, reuse_address=True, start_serving=False)
+    sockets = [sock.dup() for sock in server.sockets]
+    server.close()
+    try:
+        for sock in sockets:
+            sock.listen(_BACKLOG)
+    except OSError:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets

@@ -7,11 +7,14 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 
 from odradek.broker.exporter.access import tls_server
 from odradek.broker.exporter.access.tls_server import HANDSHAKES, TlsServer
+
+from ....harness.process import free_port
 
 
 class Echo(asyncio.Protocol):
@@ -32,17 +35,17 @@ class Echo(asyncio.Protocol):
 class Served:
     """A server, and how many handshakes have succeeded."""
 
-    def __init__(self, context: ssl.SSLContext | None) -> None:
+    def __init__(self, sockets: list[socket.socket], context: ssl.SSLContext | None) -> None:
         self.accepted = 0
-        self.server = TlsServer(tls_server.bind("127.0.0.1", 0), lambda: Echo(self._count), lambda: context)
+        self.server = TlsServer(sockets, lambda: Echo(self._count), lambda: context)
         self.port: int = self.server.sockets[0].getsockname()[1]
 
     def _count(self) -> None:
         self.accepted += 1
 
-    async def echoes(self, trust: ssl.SSLContext) -> bool:
+    async def echoes(self, trust: ssl.SSLContext, host: str = "127.0.0.1") -> bool:
         """Whether a client with TLS is served."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=trust, server_hostname="localhost")
+        reader, writer = await asyncio.open_connection(host, self.port, ssl=trust, server_hostname="localhost")
         writer.write(b"hello")
         found = await reader.readexactly(5)
         writer.close()
@@ -53,7 +56,7 @@ def run(context: ssl.SSLContext | None, test: Callable[[Served], Awaitable[None]
     """A test of a server, in a loop."""
 
     async def body() -> None:
-        served = Served(context)
+        served = Served(await tls_server.bind("127.0.0.1", 0), context)
         try:
             await test(served)
         finally:
@@ -131,3 +134,33 @@ def test_without_a_certificate_connections_are_closed() -> None:
                 await asyncio.sleep(0.01)
 
     run(None, test)
+
+
+def test_a_name_is_bound_at_each_of_its_addresses(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As asyncio's own server binds it, and each address is served."""
+    hosts = ("127.0.0.1", "127.0.0.2")
+    known, port = socket.getaddrinfo, free_port()
+
+    def resolve(host: str, *words: Any, **options: Any) -> list[Any]:
+        found = hosts if host == "console.example" else (host,)
+        return [info for one in found for info in known(one, *words, **options)]
+
+    async def body() -> None:
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        served = Served(await tls_server.bind("console.example", port), contexts[0])
+        assert sorted(sock.getsockname() for sock in served.server.sockets) == [(host, port) for host in hosts]
+        assert [await served.echoes(contexts[1], host) for host in hosts] == [True, True]
+        served.server.close()
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_an_address_that_is_taken_is_an_error() -> None:
+    async def body() -> None:
+        (taken,) = await tls_server.bind("127.0.0.1", 0)
+        with taken, pytest.raises(OSError, match="in use"):
+            await tls_server.bind(*taken.getsockname())
+
+    asyncio.run(body())
