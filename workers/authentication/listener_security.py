@@ -107,14 +107,18 @@ class ListenerSecurity:
     def follow(
         self, settings: Mapping[str, str], now: float, credentials: Credentials, api_versions: ApiVersions
     ) -> None:
-        """Take changed settings; log what cannot be used."""
+        """Take changed settings; log what cannot be used. TLS that cannot be used keeps no user that is removed."""
         if settings == self._settings or self.fault:
             return
         self._settings = settings
+        self._try(partial(self._change_tls, settings, now), now)
+        if self.protocol in SASL:
+            configure = partial(sasl_settings.configure, settings, self.name, credentials, api_versions)
+            self._try(lambda: self._set_sasl(configure()), now)
+
+    def _try(self, change: Callable[[], None], now: float) -> None:
         try:
-            self._change_tls(settings, now)
-            if self.protocol in SASL:
-                self._set_sasl(sasl_settings.configure(settings, self.name, credentials, api_versions))
+            change()
         except ValueError as error:
             line = f"listener {self.name}: {error}; the former settings stay in force"
             if self._is_first(line, now, SAME_S):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BEAT_S = 1.0
-FOLLOW_S = 0.4  # what users and ACLs allow falls within a second
+FOLLOW_S = 0.4  # what users and ACLs allow falls within a second; users in dynamic configs: BEAT_S, and a scrape, later
 RETRY_S = 1.0  # until the address is free
 
 

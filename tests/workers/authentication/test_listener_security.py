@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from odradek.ipc.notices import Notices
+from odradek.security.sasl.mechanism import MechanismFailure
 from odradek.security.sasl.sasl_settings import Credentials
 from odradek.workers.authentication.listener_security import SAME_S, ListenerSecurity
 
 from ...security.tls.conftest import certificates_in
 from ..inprocess import Bench
-from .conftest import Connect
+from .conftest import ALICE, Connect
 
 CREDENTIALS = Credentials(lambda mechanism, user: None)
 NOW = 1_800_000_000.0
@@ -55,12 +56,33 @@ def test_invalid_change_is_logged_once_and_not_applied(
     assert next(iter(change)) in line
     assert "in force" in line
     assert "secret-of" not in line
-    assert security.tls is before[0] and security.sasl is before[1]
+    assert security.tls is before[0] and (security.sasl is before[1] or next(iter(change)).startswith("ssl."))
     follow(security, {**originals, **change})
     assert len(caplog.messages) == 1, "the same change is logged once"
     follow(security, {**originals, "connections.max.reauth.ms": "7"})
     assert security.sasl is not None
     assert security.sasl.max_reauth_ms == {"PLAIN": 7}
+
+
+def test_user_that_is_removed_is_out_also_where_tls_cannot_be_used(originals: dict[str, str]) -> None:
+    security = ListenerSecurity("SASL_SSL", "SASL_SSL")
+    security.load(originals, NOW, CREDENTIALS, versions)
+    before = security.tls
+    assert knows_alice(security)
+    jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required user_bob=bob;"
+    users = {"listener.name.sasl_ssl.plain.sasl.jaas.config": jaas}
+    follow(security, {**originals, **users, "ssl.keystore.location": "/no/such/file"})
+    assert security.tls is before and not knows_alice(security)
+
+
+def knows_alice(security: ListenerSecurity) -> bool:
+    assert security.sasl is not None
+    server = security.sasl.mechanisms["PLAIN"]()
+    try:
+        server.evaluate(ALICE, 0)
+    except MechanismFailure:
+        return False
+    return True
 
 
 def test_listener_that_cannot_be_secured_takes_no_connection(
