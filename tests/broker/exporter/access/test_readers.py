@@ -70,7 +70,8 @@ class Asked:
         self.readers = Readers(self.security, lambda: None)  # type: ignore[arg-type, return-value]
 
     async def of(self, text: str, request: Any = None) -> Reader:
-        return await self.readers.of(request or Request(text))
+        sent: Any = request or Request(text)
+        return await self.readers.of(sent)
 
     async def fill(self) -> list[asyncio.Task[Reader]]:
         """Take all places of the address, until the tasks are cancelled."""
