@@ -111,16 +111,16 @@ class ListenerSecurity:
         if settings == self._settings or self.fault:
             return
         self._settings = settings
-        self._try(partial(self._change_tls, settings, now), now)
+        self._try("TLS", partial(self._change_tls, settings, now), now)
         if self.protocol in SASL:
             configure = partial(sasl_settings.configure, settings, self.name, credentials, api_versions)
-            self._try(lambda: self._set_sasl(configure()), now)
+            self._try("SASL", lambda: self._set_sasl(configure()), now)
 
-    def _try(self, change: Callable[[], None], now: float) -> None:
+    def _try(self, what: str, change: Callable[[], None], now: float) -> None:
         try:
             change()
         except ValueError as error:
-            line = f"listener {self.name}: {error}; the former settings stay in force"
+            line = f"listener {self.name}: {error}; the former settings of {what} stay in force"
             if self._is_first(line, now, SAME_S):
                 log.error(line)
 
