@@ -7,6 +7,7 @@ Owner     : the arrays and Arrow buffers that refer to a room; with the last of 
             to the readers and the rooms in use together: when none of these is left, all memory is returned.
 Writers   : who takes a room, until it hands out views of it.
 Lock      : none: `list.append` and `list.pop` are atomic, so that any thread may let go of a room at any moment.
+Forks     : the memory is private, so a room in use at a fork is one in each process, with the same bytes at first.
 Bound     : at most FREE rooms are free.
 """
 
@@ -57,7 +58,7 @@ class _Lease:
 
 
 def _fresh() -> np.ndarray:
-    memory = mmap.mmap(-1, ROOM + _HUGE)
+    memory = mmap.mmap(-1, ROOM + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     flat = np.frombuffer(memory, np.uint8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 
 import numpy as np
@@ -30,6 +31,20 @@ def test_rooms_that_are_held_are_different_ones() -> None:
         room[:] = number
     assert [set(room[::4096].tolist()) for room in held] == [{number} for number in range(2 * FREE)]
     assert len(held[0]) == ROOM
+
+
+def test_a_forked_process_does_not_change_what_its_parent_holds() -> None:
+    """Both may use the same room: the child drops the column and takes the room for other bytes."""
+    some = Rooms()
+    held = [some.take(ROOM)]
+    held[0][:] = 1
+    child = os.fork()
+    if not child:
+        held.clear()
+        some.take(ROOM)[:] = 2
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert held[0].min() == held[0].max() == 1
 
 
 def test_no_more_rooms_than_the_bound_stay_free() -> None:
