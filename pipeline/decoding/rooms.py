@@ -31,7 +31,7 @@ class Rooms:
         self._free: list[np.ndarray] = []
 
     def take(self, size: int) -> np.ndarray:
-        """Memory for `size` bytes without meaning: a room, or fresh memory where a room is too small."""
+        """Memory for `size` bytes without meaning: a room, or fresh memory where a room is too small; MemoryError."""
         if size > ROOM:
             return np.empty(size, np.uint8)
         try:
@@ -58,7 +58,10 @@ class _Lease:
 
 
 def _fresh() -> np.ndarray:
-    memory = mmap.mmap(-1, ROOM + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory = mmap.mmap(-1, ROOM + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:  # to a reader of files an OSError says that those cannot be read
+        raise MemoryError(f"no memory for {ROOM} bytes of columns: {error}") from error
     with suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     flat = np.frombuffer(memory, np.uint8)

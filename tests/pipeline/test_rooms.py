@@ -8,6 +8,7 @@ import weakref
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from odradek.pipeline.decoding import rooms
 from odradek.pipeline.decoding.gather import Copies
@@ -59,6 +60,13 @@ def test_no_more_rooms_than_the_bound_stay_free() -> None:
 
 def test_more_than_a_room_is_memory_of_that_size() -> None:
     assert len(Rooms().take(ROOM + 1)) == ROOM + 1
+
+
+def test_memory_that_the_kernel_refuses_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not an OSError, after which a reader of files would go on over the wire. 2 ** 62 bytes are no address space."""
+    monkeypatch.setattr(rooms, "ROOM", 1 << 62)
+    with pytest.raises(MemoryError, match="Cannot allocate memory"):
+        Rooms().take(1)
 
 
 def test_readers_share_rooms_until_none_is_left() -> None:
