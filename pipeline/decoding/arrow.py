@@ -47,8 +47,8 @@ def batches(
     """The records of `range` in `chunks`, which are consecutive, without control records and aborted ones.
 
     `names` are the columns, in this order, of SCHEMA_WITH_HEADERS; the others are not decoded.
-    Each record batch has at most `rows` records, and about ROOM bytes of keys and values, or what was found at once:
-    16 MiB of records, or one record. Small ones are merged up to LARGE. With `views` keys and values are `binary_view`,
+    Each record batch has at most `rows` records, and about ROOM bytes of keys, values and headers, or what was found at
+    once: 16 MiB of records, or one record. Small ones are merged up to LARGE. With `views` keys and values are `binary_view`,
     of the memory of chunks, which must not be used again. `pace` tells the reader of chunks what suits the records.
     PipelineError for a damaged batch, with its offset; earlier records may have been yielded or not.
     """

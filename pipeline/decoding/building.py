@@ -33,7 +33,7 @@ class Building:
         self._strings = {name: _growing(schema.field(name).type) for name in schema.names if name in _STRINGS}
         self._numbers: dict[str, list[np.ndarray]] = {name: [] for name in schema.names if name in _NUMBERS}
         self._headers: list[pa.Array] | None = [] if "headers" in schema.names else None
-        self._count = self._size = 0  # records, and bytes of their strings
+        self._count = self._size = 0  # records, and bytes of their strings and headers
 
     def add(self, records: Records) -> Iterator[pa.RecordBatch]:
         """Add a piece that is not empty; yields the record batch before it where there is no room for both."""
@@ -91,7 +91,8 @@ class Building:
         return self._batch(len(part.offsets), made)
 
     def _bytes(self, records: Records) -> int:
-        return sum(total(getattr(records, _STRINGS[name][1])) for name in self._strings)
+        strings = sum(total(getattr(records, _STRINGS[name][1])) for name in self._strings)
+        return strings + (int((records.ends - records.headers).sum()) if self._headers is not None else 0)
 
     def _array(self, name: str, numbers: dict[str, np.ndarray]) -> pa.Array:
         if name == "timestamp":

@@ -302,6 +302,15 @@ def test_record_batches_do_not_change_while_later_ones_are_read() -> None:
             assert found.as_py() == bytes([offset]) * value
 
 
+@pytest.mark.parametrize("names", [["headers"], ["offset", "value", "headers"]])
+def test_large_headers_end_a_record_batch_as_large_values_do(names: list[str]) -> None:
+    log, value = Log(), b"h" * (1 << 20)
+    for _ in range(20):
+        log.batch([(NOW, None, b"v", [(b"h", value)])])
+    found = list(arrow.batches(log.chunks([1] * 20, True), whole(log), names=names))
+    assert [batch.num_rows for batch in found] == [7, 7, 6]
+
+
 # -- damage
 
 
