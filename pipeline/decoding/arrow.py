@@ -48,11 +48,13 @@ def batches(
 
     `names` are the columns, in this order, of SCHEMA_WITH_HEADERS; the others are not decoded.
     Each record batch has at most `rows` records, and about ROOM bytes of keys, values and headers, or what was found at
-    once: 16 MiB of records, or one record. Small ones are merged up to LARGE. With `views` keys and values are `binary_view`,
-    of the memory of chunks, which must not be used again. `pace` tells the reader of chunks what suits the records.
+    once: 16 MiB of records, or one record. Small ones are merged up to LARGE. With `views` keys and values are
+    `binary_view`, of the memory of chunks, which must not be used again; then ROOM is for the memory that they keep,
+    and nothing is merged. `pace` tells the reader of chunks what suits the records.
     PipelineError for a damaged batch, with its offset; earlier records may have been yielded or not.
     """
-    return _merged(_Reader(range, names, rows, check_crcs, views, pace or Pace()).pieces(chunks), rows)
+    pieces = _Reader(range, names, rows, check_crcs, views, pace or Pace()).pieces(chunks)
+    return pieces if views else _merged(pieces, rows)
 
 
 def schema(names: Sequence[str], views: bool = False) -> pa.Schema:
@@ -75,6 +77,7 @@ class _Reader:
 
     def pieces(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
         for chunk in chunks:
+            yield from self._building.hold(len(chunk.data))
             for found in self._selection.of(chunk):
                 try:
                     yield from self._of(found)

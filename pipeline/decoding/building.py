@@ -33,7 +33,13 @@ class Building:
         self._strings = {name: _growing(schema.field(name).type) for name in schema.names if name in _STRINGS}
         self._numbers: dict[str, list[np.ndarray]] = {name: [] for name in schema.names if name in _NUMBERS}
         self._headers: list[pa.Array] | None = [] if "headers" in schema.names else None
-        self._count = self._size = 0  # records, and bytes of their strings and headers
+        self._views = pa.binary_view() in (schema.field(name).type for name in self._strings)
+        self._count = self._size = 0  # records, and bytes of their strings and headers, or that views keep
+
+    def hold(self, size: int) -> Iterator[pa.RecordBatch]:
+        """Count a chunk of `size` bytes, to which the next pieces belong: a single view keeps all of it."""
+        if self._views:
+            yield from self._make_room(0, size)
 
     def add(self, records: Records) -> Iterator[pa.RecordBatch]:
         """Add a piece that is not empty; yields the record batch before it where there is no room for both."""
@@ -49,7 +55,9 @@ class Building:
     def add_table(self, table: RecordTable) -> Iterator[pa.RecordBatch]:
         """The same for records of one shape."""
         rows, sizes = len(table.offsets), {name: table.size_of(name) for name in self._strings}
-        yield from self._make_room(rows, rows * sum(max(size, 0) for size in sizes.values()))
+        strings = sum(max(size, 0) for size in sizes.values())
+        kept = sum(part.rows * part.size for part in table.parts) if self._views else rows * strings
+        yield from self._make_room(rows, kept)
         for name, column in self._strings.items():
             column.add_runs(table.data, table.runs(name), sizes[name])
         for name, parts in self._numbers.items():
@@ -61,6 +69,7 @@ class Building:
         """Count what is added next."""
         if self._count + count > self._rows or self._size + size > ROOM:
             yield from self.rest()
+            self._size = 0
         self._count, self._size = self._count + count, self._size + size
 
     def rest(self) -> Iterator[pa.RecordBatch]:
@@ -91,7 +100,10 @@ class Building:
         return self._batch(len(part.offsets), made)
 
     def _bytes(self, records: Records) -> int:
-        strings = sum(total(getattr(records, _STRINGS[name][1])) for name in self._strings)
+        if self._views:
+            strings = int(records.ends[-1] - records.starts[0])
+        else:
+            strings = sum(total(getattr(records, _STRINGS[name][1])) for name in self._strings)
         return strings + (int((records.ends - records.headers).sum()) if self._headers is not None else 0)
 
     def _array(self, name: str, numbers: dict[str, np.ndarray]) -> pa.Array:

@@ -118,7 +118,7 @@ class Copies:
 
 
 class Views:
-    """`binary_view`s that keep `data` alive, whose bytes must not change any more."""
+    """`binary_view`s that keep `data` alive, whose bytes must not change any more, where a string is not inline."""
 
     def __init__(self) -> None:
         self._begin()
@@ -137,7 +137,7 @@ class Views:
             found["at"][long] = places - at[0]
             if places.size:
                 found["prefix"][long] = np.ndarray(len(data) - 3, "<u4", data, 0, 1)[places]
-            found["buffer"][long] = self._refer(data[int(at[0]) : int(at[-1] + max(sizes[-1], 0))])
+                found["buffer"][long] = self._refer(data[int(at[0]) : int(at[-1] + max(sizes[-1], 0))])
             _put_inline(found, data, at, np.where(long, 0, sizes))
         self._found.append(found)
         self._nulls.append(sizes < 0)

@@ -311,6 +311,35 @@ def test_large_headers_end_a_record_batch_as_large_values_do(names: list[str]) -
     assert [batch.num_rows for batch in found] == [7, 7, 6]
 
 
+@pytest.mark.parametrize("codec", [codecs.NONE, codecs.ZSTD])
+@pytest.mark.parametrize(("key", "count"), [(13, 20), (70, 1)])
+def test_the_memory_that_views_keep_is_bounded(codec: int, key: int, count: int) -> None:
+    """Keys alone, which keep the values in memory that lie between them: of 1 MiB in all for each batch."""
+    log, value = Log(), bytes((1 << 20) // count)
+    for _ in range(20):
+        log.batch([(NOW, b"k" * key, value, ())] * count, codec)
+    found = list(arrow.batches(log.chunks([1] * 20, True), whole(log), names=["key"], views=True))
+    assert sum(batch.num_rows for batch in found) == 20 * count
+    assert max(batch.num_rows for batch in found) <= 8 * count
+
+
+def test_views_of_a_few_records_keep_few_chunks() -> None:
+    """All other records were aborted. A view keeps the whole chunk."""
+    log = Log()
+    for _ in range(20):
+        log.batch([(NOW, None, b"v" * 70, ())])
+        log.batch([(NOW, None, bytes(1 << 20), ())], producer=1)
+    log.end(1, abort=True)
+    found = list(arrow.batches(log.chunks([2] * 20, True), whole(log), names=["value"], views=True))
+    assert [batch.num_rows for batch in found] == [7, 7, 6]
+
+
+def test_short_strings_keep_no_memory() -> None:
+    log = one_batch((100, 12, 1000, 0, 0), (3, 12, 10, 0, 1))
+    (found,) = arrow.batches(log.chunks((), True), whole(log), names=["key"], views=True)
+    assert len(found["key"].buffers()) == 2
+
+
 # -- damage
 
 
