@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 
 from odradek.pipeline.batches import Hole, whole
-from odradek.pipeline.decoding.rooms import shared
+from odradek.pipeline.decoding.rooms import ROOM, shared
 from odradek.pipeline.decoding.selection import LARGE_BATCH
 from odradek.pipeline.errors import PipelineError
 from odradek.pipeline.types import Chunk, Pace, Range, ReplicaPlace
@@ -126,7 +126,8 @@ def read(
 class _Buffer:
     """Memory for one piece after the other: fresh memory for each would double the time of reading.
 
-    Pieces that are `kept` lie one behind the other in rooms, which are used again when nothing refers to them.
+    Pieces that are `kept` lie one behind the other in rooms, which are used again when nothing refers to them. What is
+    less than half a room at the end of a file gets memory of its size.
     """
 
     def __init__(self, kept: bool) -> None:
@@ -136,11 +137,17 @@ class _Buffer:
 
     def filled(self, file: OpenFile, position: int, size: int) -> memoryview:
         """At most `size` bytes of the file, fewer at its end; valid until the next call, apart from what is kept."""
+        rest = size if self._rooms is None else max(0, os.fstat(file.fd).st_size - position)
+        size = min(size, rest)
         if self._used + size > len(self._room):
-            self._room = self._rooms.take(size) if self._rooms is not None else np.empty(max(size, HOT), np.uint8)
-            self._used = 0
+            self._room, self._used = self._memory(size, rest), 0
         room = self._room[self._used : self._used + size].data
         return room[: os.preadv(file.fd, [room], position)]
+
+    def _memory(self, size: int, rest: int) -> np.ndarray:
+        if self._rooms is None:
+            return np.empty(max(size, HOT), np.uint8)
+        return self._rooms.take(size) if 2 * rest >= ROOM else np.empty(rest, np.uint8)
 
     def keep(self, size: int) -> None:
         """The first bytes of the last piece are those of a chunk."""

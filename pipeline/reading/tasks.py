@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from odradek.pipeline import between_tasks
 from odradek.pipeline.decoding import arrow
-from odradek.pipeline.decoding.rooms import shared
+from odradek.pipeline.decoding.rooms import ROOM, shared
 from odradek.pipeline.errors import DataLoss, MissingOffsets, PipelineError, UnknownTopic
 from odradek.pipeline.reading import losses, parquet, segments
 from odradek.pipeline.reading.read_options import ReadOptions
@@ -77,10 +77,11 @@ def chunks(
 
 
 def _copies(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """In memory that is used again when the last array of a chunk is gone."""
+    """Large ones in memory that is used again when the last array of a chunk is gone; a room for less is a waste."""
     rooms = shared()
     for chunk in chunks:
-        room = rooms.take(len(chunk.data))[: len(chunk.data)]
+        size = len(chunk.data)
+        room = rooms.take(size)[:size] if 2 * size >= ROOM else np.empty(size, np.uint8)
         room[:] = np.frombuffer(chunk.data, np.uint8)
         yield chunk._replace(data=room.data)
 

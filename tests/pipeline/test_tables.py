@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.pipeline.batches import Hole
-from odradek.pipeline.decoding import arrow, selection, tables
+from odradek.pipeline.decoding import arrow, rooms, selection, tables
+from odradek.pipeline.decoding.rooms import ROOM
 from odradek.pipeline.errors import PipelineError
-from odradek.pipeline.reading import segments
+from odradek.pipeline.reading import segments, tasks
 from odradek.pipeline.types import Chunk, Pace, Range
 from odradek.pipeline.wire.holes import Holes
 from odradek.protocol.batch import HEADER_SIZE
@@ -338,6 +340,38 @@ def test_short_strings_keep_no_memory() -> None:
     log = one_batch((100, 12, 1000, 0, 0), (3, 12, 10, 0, 1))
     (found,) = arrow.batches(log.chunks((), True), whole(log), names=["key"], views=True)
     assert len(found["key"].buffers()) == 2
+
+
+class Counted(rooms.Rooms):
+    """Counts the rooms that were taken."""
+
+    taken = 0
+
+    def take(self, size: int) -> np.ndarray:
+        self.taken += 1
+        return super().take(size)
+
+
+@pytest.mark.parametrize(("count", "taken"), [(7, 0), (34, 2)])
+def test_views_of_a_small_file_take_no_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int, taken: int
+) -> None:
+    """A room has 15 batches of half a MiB, and the last part of a large file is small, too."""
+    some, log = Counted(), Log()
+    monkeypatch.setattr(segments, "shared", lambda: some)
+    for _ in range(count):
+        log.batch([(NOW, None, bytes(1 << 19), ())])
+    put(tmp_path, log)
+    assert from_files(tmp_path, whole(log), True, views=True) == log.rows(0, count, True)
+    assert some.taken == taken
+
+
+def test_small_chunks_from_the_wire_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = Counted()
+    monkeypatch.setattr(tasks, "shared", lambda: some)
+    chunks = [Chunk(bytes([at]) * size, (), at) for at, size in enumerate((100, ROOM // 2 - 1, ROOM // 2, ROOM))]
+    assert [bytes(chunk.data) for chunk in tasks._copies(chunks)] == [chunk.data for chunk in chunks]
+    assert some.taken == 2
 
 
 # -- damage
