@@ -181,10 +181,11 @@ def _chunks(segment: Segment, offset: int, end: int, holes: Holes, buffer: _Buff
 def _next(wanted: int, pace: Pace) -> int:
     """How much to read where the next batch has `wanted` bytes: mostly whole batches and the header behind them.
 
-    What is behind the last whole batch is read again; batches in a row mostly have one size.
+    What is behind the last whole batch is read again; batches in a row mostly have one size. More than a piece, and so
+    than a room, is only read for a batch that does not fit.
     """
     piece = HOT if wanted >= LARGE_BATCH and pace.alike else PIECE
-    return max(1, piece // max(wanted, 1)) * wanted + HEADER_SIZE
+    return max(1, (piece - HEADER_SIZE) // max(wanted, 1)) * wanted + HEADER_SIZE
 
 
 def _check_behind(holes: Holes, until: int, following: int) -> None:

@@ -366,6 +366,13 @@ def test_views_of_a_small_file_take_no_room(
     assert some.taken == taken
 
 
+def test_pieces_of_whole_batches_fit_into_a_room() -> None:
+    """Also where a multiple of the batch is exactly a room: the header behind is read as well."""
+    for wanted in (0, 1 << 10, 1 << 17, 1 << 20, ROOM - HEADER_SIZE):
+        for alike in (True, False):
+            assert wanted <= segments._next(wanted, Pace(alike=alike)) <= ROOM
+
+
 def test_small_chunks_from_the_wire_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     some = Counted()
     monkeypatch.setattr(tasks, "shared", lambda: some)
