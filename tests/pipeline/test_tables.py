@@ -183,7 +183,7 @@ def from_files(folder: Path, asked: Range, committed: bool, views: bool = False)
     chunks = segments.read(
         str(folder), asked, committed, Compacted({"bootstrap.servers": "none:1"}, asked), views, pace
     )
-    return shown(arrow.batches(chunks, asked, names=ALL, views=views, pace=pace))
+    return shown(list(arrow.batches(chunks, asked, names=ALL, views=views, pace=pace)))
 
 
 class Compacted(Holes):
@@ -294,7 +294,7 @@ def test_tables_of_several_batches_become_one_record_batch() -> None:
 
 
 def test_record_batches_do_not_change_while_later_ones_are_read() -> None:
-    """More than all free memory is for: what is held is not used again."""
+    """Those that are dropped give their memory to later ones; what is held is not used again."""
     log, value = Log(), 2 << 20
     for number in range(40):
         log.batch([(NOW, None, bytes([number]) * value, ())])
@@ -427,6 +427,17 @@ def test_no_damaged_byte_makes_a_wrong_record() -> None:
             assert position in range(12, 16)
         except PipelineError as error:
             assert "cannot be read" in str(error) and position not in range(12, 16)
+
+
+def test_a_wrong_byte_of_a_value_behind_a_batch_with_headers_is_found() -> None:
+    """The second batch could be a table, but is decoded with the first one, which cannot."""
+    log = Log()
+    for headers in (1, 0):
+        log.batch([record[1:] for record in records([(100, 5, 100, 0, headers)])])
+    data = bytearray(b"".join(part.data for part in log.parts))
+    data[-20] ^= 1
+    with pytest.raises(PipelineError, match="at offset 100 cannot be read: its checksum is wrong"):
+        list(arrow.batches([Chunk(bytes(data), (), 200)], whole(log)))
 
 
 @pytest.mark.parametrize("more", [b"\0", b"\x0c\0\0\0\1\1\0"])
