@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import weakref
+from multiprocessing.synchronize import Barrier
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from odradek.pipeline.decoding import rooms
+from odradek.pipeline.decoding import arrow, rooms
 from odradek.pipeline.decoding.gather import Copies
 from odradek.pipeline.decoding.rooms import FREE, ROOM, Rooms
+
+from .batches import NOW, Log, whole
 
 
 def test_a_room_is_taken_again_when_the_last_array_over_it_is_gone() -> None:
@@ -46,6 +50,27 @@ def test_a_forked_process_does_not_change_what_its_parent_holds() -> None:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert held[0].min() == held[0].max() == 1
+
+
+def test_forked_readers_have_memory_of_their_own() -> None:
+    """Each takes the room that is free at the fork, and looks at its record batch when all have read."""
+    some, fork = rooms.shared(), multiprocessing.get_context("fork")
+    some.take(1)
+    together = fork.Barrier(2)
+    readers = [fork.Process(target=read_and_compare, args=(number, together)) for number in range(2)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert [reader.exitcode for reader in readers] == [0, 0]
+
+
+def read_and_compare(number: int, together: Barrier) -> None:
+    log, values = Log(), [bytes([number]) * 1000] * 6000
+    log.batch([(NOW, None, value, ()) for value in values])
+    found = list(arrow.batches(log.chunks((), True), whole(log)))
+    together.wait(60)
+    assert [value for batch in found for value in batch["value"].to_pylist()] == values
 
 
 def test_no_more_rooms_than_the_bound_stay_free() -> None:
