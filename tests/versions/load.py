@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from ..harness.process import wait_until
 
 MORE = 30  # records of each partition between two steps
 LONG_S = 180  # faults heal meanwhile
+STUCK_S = 60
 
 
 class PatientCopier(Copier):
@@ -71,7 +72,7 @@ class Load(NamedTuple):
         """Wait until each partition has more acknowledged records, and more transactions are committed."""
         before, transactions = self._acked(), self.copier.committed
         wait_until(lambda: self._is_ahead(before), LONG_S, "more acknowledged records in each partition")
-        wait_until(lambda: self.copier.committed > transactions + 2, LONG_S, "more committed transactions")
+        self._await_copier(lambda: self.copier.committed > transactions + 2, "more committed transactions")
 
     def _acked(self) -> Counter[int]:
         return Counter(number % PARTITIONS for number in self.feed.acked.copy())
@@ -83,7 +84,17 @@ class Load(NamedTuple):
     def _finish(self) -> None:
         """End the load: all that was acknowledged was copied once."""
         self.feed.stop()
-        wait_until(lambda: self.feed.acked <= self.reader.seen.keys(), LONG_S, "all records are copied")
+        self._await_copier(lambda: self.feed.acked <= self.reader.seen.keys(), "all records are copied")
+
+    def _await_copier(self, condition: Callable[[], bool], what: str) -> None:
+        """librdkafka does not keep the time limit of `send_offsets_to_transaction`, but may wait until the state of a
+        broker changes (its issues 5456 and 5511). So one is restarted where nothing goes on."""
+        for broker in self.cluster.brokers:
+            if wait_until(condition, STUCK_S, what, fail=False):
+                return
+            broker.stop()
+            broker.start()
+        wait_until(condition, LONG_S, what)
 
     def verify(self) -> None:
         """After the end."""

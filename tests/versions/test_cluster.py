@@ -16,7 +16,7 @@ from .contents import Metadata
 from .load import Load
 from .released import HERE, install, upgrade
 
-pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.needs("java-3.9.1"), pytest.mark.timeout(900)]
 
 SETTINGS: dict[str, Any] = {
     "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
