@@ -26,13 +26,10 @@ def run(load: Callable[[], BrokerConfig], parent: int = 0) -> int:
     from odradek.broker.supervisor import boot
     from odradek.ipc import rundir
 
-    if entry.on_demand():
-        entry.load_shared()
-        from odradek.broker.supervisor import supervisor  # noqa: F401
     # What each process would find out again, in pages of its own: where temporary files are, and the usual log levels.
     rundir.default_base()
     logs.set_default_levels()
-    forkserver = ForkserverClient.open()  # before all else
+    forkserver = _on_demand() if entry.on_demand() else ForkserverClient.open()  # before all else
 
     from odradek.broker.supervisor.supervisor import Supervisor
 
@@ -46,6 +43,16 @@ def run(load: Callable[[], BrokerConfig], parent: int = 0) -> int:
         return Supervisor(booted, _last_steps, forkserver, forkserver.check, parent, forkserver).run()
     finally:
         forkserver.close()
+
+
+def _on_demand() -> ForkserverClient:
+    """What starts the processes of a broker that starts often, and no process more."""
+    from odradek.broker.process import entry
+    from odradek.broker.supervisor import supervisor  # noqa: F401
+    from odradek.broker.supervisor.supervisor_forks import SupervisorForks
+
+    entry.load_shared()
+    return SupervisorForks()
 
 
 def end(code: int) -> NoReturn:

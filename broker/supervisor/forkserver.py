@@ -19,17 +19,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from odradek.broker import logs
 from odradek.broker.errors import FAILED, OK
 from odradek.broker.process import entry, sd_notify
-from odradek.broker.supervisor import machine_limits, proctitle, spawn
+from odradek.broker.supervisor import forked_child, machine_limits, proctitle, spawn
 from odradek.ipc import roles
 
 TITLE = "odradek fork-server"
 # The worker first: the table of APIs is the largest part, and the controller process, which loads it once it serves,
 # then finds it loaded. That is a fifth of the CPU time of a start, and 10 MB. The last fork comes no later.
 AHEAD = (roles.FIRST_WORKER, roles.CONTROLLER, roles.ACCEPTOR, roles.JANITOR, roles.COORDINATOR)
-_STANDARD = 3  # descriptors 0, 1 and 2
 _GO = b"g"
 READY = b"ready"
 
@@ -152,52 +150,16 @@ def _answer(sock: socket.socket, supervisor: int, request: dict[str, object], fd
 
 
 def _become(role: int, request: dict[str, object], fds: list[int], supervisor: int, begun: int) -> NoReturn:
-    """The child: wait until it may begin, keep only the sockets passed to it, and run its role."""
-    code = FAILED
+    """The child: wait until it may begin."""
     try:
         if os.read(begun, 1) == _GO:
-            run_dir = Path(str(request["run_dir"]))
-            _enter_child(role, run_dir, supervisor)
             names = request["names"]
             assert isinstance(names, list)
-            _receive_sockets(fds, names)
-            code = _run_role(role, run_dir)
+            forked_child.become(role, Path(str(request["run_dir"])), names, fds, supervisor)
     except BaseException:
         traceback.print_exc()
     finally:
-        logs.end()
-        os._exit(code)
-
-
-def _enter_child(role: int, run_dir: Path, supervisor: int) -> None:
-    """Reset what exec would reset."""
-    spawn.die_with(supervisor)
-    os.setpgid(0, 0)
-    words = " ".join(spawn.role_arguments(role))
-    proctitle.set_title(f"odradek run {words}", f"--run-dir {run_dir}")
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    gc.enable()
-
-
-def _receive_sockets(fds: list[int], names: list[str]) -> None:
-    """Close every descriptor but the standard ones and `fds`, which become 3 and up, as systemd passes them."""
-    high = [os.dup2(fd, spawn.SAFE_FD + i, inheritable=False) for i, fd in enumerate(fds)]
-    os.closerange(_STANDARD, spawn.SAFE_FD)
-    for i, fd in enumerate(high):
-        os.dup2(fd, sd_notify.FIRST_FD + i, inheritable=False)
-    os.closerange(max(_STANDARD + len(high), spawn.SAFE_FD), os.sysconf("SC_OPEN_MAX"))
-    for name in spawn.NOT_INHERITED:
-        os.environ.pop(name, None)
-    os.environ.update(sd_notify.listen_environment(names))
-
-
-def _run_role(role: int, run_dir: Path) -> int:
-    from odradek.broker.outcome import outcome
-
-    try:
-        return outcome(lambda: entry.serve(role, run_dir))
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else FAILED
+        os._exit(FAILED)
 
 
 if __name__ == "__main__":
