@@ -30,10 +30,9 @@ Crash rule: a process is killed between two instructions, and its stores before 
 from __future__ import annotations
 
 import os
-import platform
 import threading
 
-TSO = platform.machine() in ("x86_64", "i686", "i386")  # tests override it to run the other path on x86
+TSO = os.uname().machine in ("x86_64", "i686", "i386")  # tests override it to run the other path on x86
 
 _lock = threading.Lock()
 

@@ -30,7 +30,6 @@ from odradek.broker import listeners
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import OdradekError
 from odradek.broker.listeners import ListenerError
-from odradek.broker.process import control_bus
 from odradek.cluster.configs.configdef import LISTENERS
 
 log = logging.getLogger(__name__)
@@ -122,6 +121,8 @@ class DynamicListeners:
         self._problem, self._retry_at = str(error), now + _RETRY_S
 
     def _command(self, name: str, config: BrokerConfig, **arguments: Any) -> dict[str, Any]:
+        from odradek.broker.process import control_bus  # with ZeroMQ, which a controller seldom needs
+
         dynamic = dict(config.dynamic)
         return control_bus.request(self._run_dir, "supervisor", name, _ANSWER_MS, dynamic=dynamic, **arguments)
 

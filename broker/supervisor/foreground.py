@@ -22,14 +22,14 @@ def run(load: Callable[[], BrokerConfig], parent: int = 0) -> int:
     _fill_standard()
     # The fork server needs nearly all that these import, and so finds it. Only code: its forks inherit no other state.
     from odradek.broker import logs
-    from odradek.broker.process import control_bus, entry, process, secrets_in_memory  # noqa: F401
+    from odradek.broker.process import entry, process, secrets_in_memory
     from odradek.broker.supervisor import boot
     from odradek.ipc import rundir
 
     # What each process would find out again, in pages of its own: where temporary files are, and the usual log levels.
     rundir.default_base()
     logs.set_default_levels()
-    forkserver = _on_demand() if entry.on_demand() else ForkserverClient.open()  # before all else
+    forkserver = _on_demand() if entry.on_demand() else _fork_server()  # before all else
 
     from odradek.broker.supervisor.supervisor import Supervisor
 
@@ -53,6 +53,12 @@ def _on_demand() -> ForkserverClient:
 
     entry.load_shared()
     return SupervisorForks()
+
+
+def _fork_server() -> ForkserverClient:
+    from odradek.broker.process import control_bus  # noqa: F401  # it finds this, too
+
+    return ForkserverClient.open()
 
 
 def end(code: int) -> NoReturn:

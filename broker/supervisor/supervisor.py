@@ -15,12 +15,12 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker import logs
 from odradek.broker.config import EXPORTED
 from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
-from odradek.broker.process import control_bus, sd_notify
+from odradek.broker.process import entry, sd_notify
 from odradek.broker.process.process import STOP_SIGNALS, Signals
 from odradek.broker.rolling.rolling_upgrade import RollingUpgrade, refusal
 from odradek.broker.supervisor import spawn, stop_limits
@@ -31,11 +31,15 @@ from odradek.broker.supervisor.forkserver_client import ForkserverClient
 from odradek.broker.supervisor.listening_sockets import ListeningSockets
 from odradek.broker.supervisor.stopped_processes import StoppedProcesses
 from odradek.broker.supervisor.stuck_lock_holders import StuckHolders
+from odradek.broker.supervisor.supervisor_bus import SupervisorBus
 from odradek.ipc import processes, roles, shm
 from odradek.ipc.doorbell import Ringer
 from odradek.ipc.locks import PartitionLocks
 from odradek.ipc.roles import role_name
 from odradek.ipc.slots import RECOVERING
+
+if TYPE_CHECKING:
+    from odradek.broker.process.control_bus import Handler
 
 log = logging.getLogger(__name__)
 
@@ -91,12 +95,12 @@ class Supervisor:
         self._forkserver = forkserver
         drain_s = stop_limits.drain_s(boot.config)
         self._upgrade = RollingUpgrade(boot.run_dir, self, self._renew, self._adopt, drain_s)
-        self._control = control_bus.ControlServer(boot.run_dir, "supervisor", self._commands())
-        self._events = control_bus.EventPublisher(boot.run_dir)
         self._watchdog = sd_notify.Watchdog()
         self._poll = select.poll()
         self._poll.register(self._signals, select.POLLIN)
-        self._poll.register(self._control, select.POLLIN)
+        self._bus = SupervisorBus(boot.run_dir, self._commands(), self._poll)
+        if not entry.on_demand():
+            self._bus.open()
 
     def run(self) -> int:
         """Run until stopped; returns the exit code."""
@@ -117,7 +121,7 @@ class Supervisor:
         self._watchdog.beat()
         for number in self._signals.drain():
             self._on_signal(number)
-        self._control.serve()
+        self._bus.serve()
         for death in self._children.reap():
             self._on_death(death)
             self._upgrade.died(death.role)
@@ -166,7 +170,7 @@ class Supervisor:
         self._boot.shared.processes.set(death.role, "is_retired", int(unwanted and not self._stopping))
         level = logging.INFO if expected and death.code == OK else logging.WARNING
         log.log(level, "%s (pid %d) ended: %s", name, death.pid, death.reason)
-        self._events.publish("died", process=name, pid=death.pid, reason=death.reason, expected=expected)
+        self._bus.publish("died", process=name, pid=death.pid, reason=death.reason, expected=expected)
         if self._stopping:
             return
         if self._ready:  # it has run with this configuration: restart it until it does again
@@ -237,6 +241,7 @@ class Supervisor:
         if waited < self._next_progress:
             return
         self._next_progress = waited + PROGRESS_S
+        self._bus.open()
         left = len(self._boot.shared.slots.numbers(RECOVERING))
         done = sum(self._boot.shared.processes.get(role, "recovered") for role in range(roles.ROLES))
         waiting = ", ".join(role_name(role) for role in sorted(self._children.desired) if not self._is_running(role))
@@ -248,7 +253,8 @@ class Supervisor:
         config = self._boot.config
         _print(banner(config, config.workers, time.monotonic() - self._began), ready_line(config))
         sd_notify.notify("READY=1")
-        self._events.publish("ready", listeners=[str(endpoint) for endpoint in config.listeners])
+        self._bus.open()
+        self._bus.publish("ready", listeners=[str(endpoint) for endpoint in config.listeners])
 
     # Stop
 
@@ -303,8 +309,7 @@ class Supervisor:
                 log.warning("cannot wait for %s: abandoning it", role_name(role))
 
     def _close(self) -> None:
-        self._control.close()
-        self._events.close()
+        self._bus.close()
         if self._killed:
             log.warning("killed during shutdown: %s", ", ".join(sorted(set(self._killed))))
         if not self._exit_code:
@@ -315,7 +320,7 @@ class Supervisor:
 
     # Commands of the control bus
 
-    def _commands(self) -> dict[str, control_bus.Handler]:
+    def _commands(self) -> dict[str, Handler]:
         return {
             "status": self._status, "stop": self._request_stop, "scale": self._scale, "log-level": self._log_level,
             "prepare-listeners": self._listening.prepare, "listen": self._listen, "upgrade": self._begin_upgrade,
@@ -355,7 +360,7 @@ class Supervisor:
         over = time.monotonic() + stop_limits.stage_of(roles.FIRST_WORKER, self._boot.config).limit_s
         self._retiring |= dict.fromkeys(retiring, over)
         log.info("scaling to %d workers", workers)
-        self._events.publish("scale", workers=workers)
+        self._bus.publish("scale", workers=workers)
         return {"retiring": [role_name(role) for role in sorted(retiring)]}
 
     def _begin_upgrade(self) -> None:

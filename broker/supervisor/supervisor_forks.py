@@ -32,7 +32,6 @@ class SupervisorForks(ForkserverClient):
         super().__init__(0, None)
         self._upgraded = False
         machine_limits.raise_open_files()
-        gc.freeze()  # a collection in the parent or a child would copy the pages that they share
 
     def adopt(self, other: ForkserverClient) -> None:
         """Use the fork server of `other` from now on."""
@@ -43,6 +42,7 @@ class SupervisorForks(ForkserverClient):
         """Start the process of `role`, with `sockets` (name, fd) handed over; returns its pid."""
         if self._upgraded:
             return super().__call__(role, run_dir, sockets)
+        gc.freeze()  # a collection in the parent or a child would copy the pages that they share
         supervisor = os.getpid()
         former = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)  # a child's come when it has its own handlers
         try:
