@@ -105,6 +105,14 @@ class RoleLocks(ByteLocks):
                 self.unlock(role)
         return role in self._mine
 
+    def release(self, role: int) -> bool:
+        """Free a role that this process holds; False when it does not hold it."""
+        if role not in self._mine:
+            return False
+        self._mine.discard(role)
+        self.unlock(role)
+        return True
+
     def current(self) -> bool:
         """Whether the file is still the one at its path; a stopping broker removes it."""
         try:

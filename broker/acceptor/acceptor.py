@@ -109,27 +109,43 @@ class Acceptor:
         self._no_files_logged = -NO_FILES_LOG_S
         self._rejections = BoundedLog(log, logging.WARNING, "rejected connections", 1, _LINES_S)
         self._meta_version = 0
-        self._signals = Signals(signal.SIGTERM, signal.SIGINT)
         self._door = channel.Listener(process.run_dir / "acceptor.sock")
         self._epoll = select.epoll()
-        self._epoll.register(self._signals.fileno(), select.EPOLLIN)
         self._epoll.register(self._door.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
         """Run until SIGTERM."""
+        signals = Signals(signal.SIGTERM, signal.SIGINT)
+        self._epoll.register(signals.fileno(), select.EPOLLIN)
         self._process.running()
         while True:
             self._process.beat()
-            timeout = self._adjust()
-            # Workers before clients: else clients that arrive with a worker's registration all go to older workers.
-            for fd, events in sorted(self._epoll.poll(timeout), key=lambda event: event[0] in self._listening):
-                self._event(fd, events)
-            if self._signals.drain():
+            self.turn(self.adjust())
+            if signals.drain():
                 break
         self._process.draining()
-        self._finish()
+        self.finish()
 
-    def _finish(self) -> None:
+    def fileno(self) -> int:
+        """Readable when `turn` has something to do."""
+        return self._epoll.fileno()
+
+    def turn(self, timeout: float) -> None:
+        """Wait at most `timeout` seconds for connections and workers, and serve those there are."""
+        # Workers before clients: else clients that arrive with a worker's registration all go to older workers.
+        for fd, events in sorted(self._epoll.poll(timeout), key=lambda event: event[0] in self._listening):
+            self._event(fd, events)
+
+    def listen(self, listening: dict[str, socket.socket]) -> None:
+        """Accept on these sockets in the place of the former ones, which it closes."""
+        for fd in list(self._accepting):
+            self._set_accepting(fd, False)
+        for _, sock in self._listening.values():
+            sock.close()
+        self._listening = {sock.fileno(): (name, sock) for name, sock in listening.items()}
+        self._meta_version = 0  # the limits are those of other listeners
+
+    def finish(self) -> None:
         """Pass on what workers have handed back, and let no accepted connection end with this process.
 
         What is sent is the workers', also if this process ends before they read it (ipc.channel). Clients that connect
@@ -153,7 +169,7 @@ class Acceptor:
         elif fd == self._door.fileno():
             self._admit_workers()
 
-    def _adjust(self) -> float:
+    def adjust(self) -> float:
         """Accept or pause according to the current limits; returns seconds until the next check."""
         self._follow_metadata()
         now, timeout = time.monotonic(), IDLE_S

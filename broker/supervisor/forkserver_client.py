@@ -58,7 +58,7 @@ class ForkserverClient:
     def open(cls) -> ForkserverClient:
         """Fork the fork server. The caller has one thread, and nothing that a child must not inherit."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        become_subreaper()
         parent = os.getpid()
         gc.freeze()  # a collection in one of the two would copy the pages that they share
         pid = os.fork()
@@ -178,6 +178,11 @@ class ForkserverClient:
             if not _reaped(self._pid, GONE_S):
                 log.warning("fork server (pid %d) does not exit: abandoning it", self._pid)
             self._pid = 0
+
+
+def become_subreaper() -> None:
+    """From now on the processes that a fork server of this process forks become children of this process."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _reaped(pid: int, seconds: float) -> bool:

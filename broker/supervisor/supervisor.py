@@ -28,6 +28,7 @@ from odradek.broker.supervisor.banner import banner, ready_line
 from odradek.broker.supervisor.boot import Boot
 from odradek.broker.supervisor.children import Children, Death, is_fatal
 from odradek.broker.supervisor.forkserver_client import ForkserverClient
+from odradek.broker.supervisor.hosted_acceptor import HostedAcceptor
 from odradek.broker.supervisor.listening_sockets import ListeningSockets
 from odradek.broker.supervisor.stopped_processes import StoppedProcesses
 from odradek.broker.supervisor.stuck_lock_holders import StuckHolders
@@ -99,7 +100,11 @@ class Supervisor:
         self._poll = select.poll()
         self._poll.register(self._signals, select.POLLIN)
         self._bus = SupervisorBus(boot.run_dir, self._commands(), self._poll)
-        if not entry.on_demand():
+        self._finish: Callable[[Boot], None] | None = None
+        self._acceptor: HostedAcceptor | None = None  # none: the acceptor is a process
+        if entry.on_demand():
+            self._acceptor = HostedAcceptor(boot, self._poll)
+        else:
             self._bus.open()
 
     def run(self) -> int:
@@ -108,7 +113,8 @@ class Supervisor:
         try:
             if self._start():
                 self._announce()
-                self._last_steps()
+                if not entry.on_demand():
+                    self._load_rest()
                 self._until(lambda: False)
         finally:
             self._stop()
@@ -117,11 +123,13 @@ class Supervisor:
     # One turn
 
     def _turn(self) -> None:
-        self._poll.poll(self._poll_timeout() * 1000)
+        idle = not self._poll.poll(self._poll_timeout() * 1000)
         self._watchdog.beat()
         for number in self._signals.drain():
             self._on_signal(number)
         self._bus.serve()
+        if self._acceptor is not None:
+            self._acceptor.turn()
         for death in self._children.reap():
             self._on_death(death)
             self._upgrade.died(death.role)
@@ -137,11 +145,21 @@ class Supervisor:
             self._listening.expire(time.monotonic())
             self._upgrade.turn()
             self._replace_acceptor()
+            if self._finish is None and (idle or time.monotonic() - self._began > FIRST_PROGRESS_S):
+                self._load_rest()
 
     def _poll_timeout(self) -> float:
+        seconds = TURN_S
         if not self._ready:
-            return BOOT_TURN_S
-        return RESTART_TURN_S if self._upgrade.active or self._children.missing() else TURN_S
+            seconds = BOOT_TURN_S
+        elif self._upgrade.active or self._children.missing():
+            seconds = RESTART_TURN_S
+        return seconds if self._acceptor is None else self._acceptor.within(seconds)
+
+    def _load_rest(self) -> None:
+        """What the supervisor needs when it serves: not earlier, as clients wait for the start."""
+        self._bus.open()
+        self._finish = self._last_steps()
 
     def _until(self, condition: Callable[[], bool]) -> bool:
         """Run turns until the condition holds; False when the broker must stop first."""
@@ -209,7 +227,7 @@ class Supervisor:
 
     def _outdated(self, role: int) -> bool:
         """Whether it is an acceptor with other sockets than there are now."""
-        return role == roles.ACCEPTOR and self._handed != self._boot.listening
+        return role == roles.ACCEPTOR and self._acceptor is None and self._handed != self._boot.listening
 
     def _replace_acceptor(self) -> None:
         """End an outdated acceptor, once it listens to signals; clients wait in the backlogs for the next one."""
@@ -223,6 +241,8 @@ class Supervisor:
     def _start(self) -> bool:
         """Start all at once: processes that need the metadata wait for it, then for recovery."""
         self._children.desired |= helpers(self._boot.config) | self._workers(self._boot.config.workers)
+        if self._acceptor is not None:
+            self._children.desired.discard(roles.ACCEPTOR)
         return self._until(self._all_run)
 
     def _workers(self, count: int) -> set[int]:
@@ -253,7 +273,6 @@ class Supervisor:
         config = self._boot.config
         _print(banner(config, config.workers, time.monotonic() - self._began), ready_line(config))
         sd_notify.notify("READY=1")
-        self._bus.open()
         self._bus.publish("ready", listeners=[str(endpoint) for endpoint in config.listeners])
 
     # Stop
@@ -286,6 +305,8 @@ class Supervisor:
 
     def _stop_stage(self, stage: Sequence[int], timeout: float) -> None:
         self._children.desired -= set(stage)
+        if self._acceptor is not None and roles.ACCEPTOR in stage:
+            self._acceptor.end()
         self._children.signal(stage, signal.SIGTERM)
         self._children.signal_foreign(stage, signal.SIGTERM)
         deadline, killed_at = time.monotonic() + timeout, math.inf
@@ -314,7 +335,7 @@ class Supervisor:
             log.warning("killed during shutdown: %s", ", ".join(sorted(set(self._killed))))
         if not self._exit_code:
             log.info("all processes have ended: syncing the logs")  # a slow disk may take long
-            self._last_steps()(self._boot)
+            (self._finish or self._last_steps())(self._boot)
         self._boot.leave()
         log.info("stopped")
 

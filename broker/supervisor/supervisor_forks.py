@@ -20,7 +20,7 @@ from typing import NoReturn
 from odradek.broker.errors import FAILED
 from odradek.broker.process import sd_notify
 from odradek.broker.supervisor import forked_child, machine_limits, spawn
-from odradek.broker.supervisor.forkserver_client import ForkserverClient
+from odradek.broker.supervisor.forkserver_client import ForkserverClient, become_subreaper
 
 _HANDLED = (*spawn.RESET, signal.SIGQUIT)
 
@@ -32,6 +32,11 @@ class SupervisorForks(ForkserverClient):
         super().__init__(0, None)
         self._upgraded = False
         machine_limits.raise_open_files()
+
+    def renewed(self, run_dir: Path) -> ForkserverClient:
+        """A fork server of the code that is installed now."""
+        become_subreaper()
+        return super().renewed(run_dir)
 
     def adopt(self, other: ForkserverClient) -> None:
         """Use the fork server of `other` from now on."""

@@ -17,10 +17,15 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from odradek import Broker, BrokerError, KafkaContainer
+from odradek.broker import config as configuration
+from odradek.broker.process import control_bus
+from odradek.broker.process.status import Observer
 from odradek.inside.topics import TopicError
+from odradek.ipc.rundir import broker_key, default_base
 from odradek.protocol.errors import Error
 
-from ..harness.process import await_turns, die_with_parent, family, living, wait_dead, wait_until
+from ..clients.admin import alter_named
+from ..harness.process import await_turns, die_with_parent, family, free_port, living, wait_dead, wait_until
 from ..harness.wire import Wire, answers
 from .left import left
 
@@ -97,7 +102,7 @@ def test_broker_that_died_unnoticed_is_reported_and_leaves_nothing() -> None:
 def test_broker_ends_with_a_killed_program() -> None:
     program, pid, folder = started()
     members = family(pid)
-    assert len(members) > 5 and left(folder)
+    assert len(members) == 5 and left(folder)
     end(program)
     assert wait_dead(members) == []
     assert left(folder) == []
@@ -172,6 +177,41 @@ def test_port_in_use_is_one_clear_error(broker: Broker) -> None:
         second.start()
     assert left(folder_of(second)) == []
     assert answers(broker.bootstrap)
+
+
+def run_dir_of(broker: Broker) -> Path:
+    return default_base() / broker_key(folder_of(broker) / "data")
+
+
+def test_supervisor_is_the_acceptor_and_the_parent_of_four_processes(broker: Broker) -> None:
+    """Each process more costs memory: there is no fork server, and no acceptor."""
+    rows = Observer(configuration.saved(run_dir_of(broker))).sample().processes
+    pids = {row["name"]: row["pid"] for row in rows if row["alive"] and row["state"] == "running"}
+    assert pids.keys() == {"supervisor", "acceptor", "controller", "coordinator", "janitor", "worker-0"}
+    assert pids["supervisor"] == pids["acceptor"] == broker.pid
+    assert {process.pid for process in family(broker.pid)} == set(pids.values())
+
+
+def test_commands_reach_a_broker_that_has_just_started() -> None:
+    """The control bus opens when the broker serves; a command waits for it."""
+    with Broker() as broker:
+        run_dir = run_dir_of(broker)
+        assert control_bus.request(run_dir, "supervisor", "status")["ready"]
+        control_bus.request(run_dir, "supervisor", "scale", workers=2)
+        wait_until(lambda: len(family(broker.pid)) == 6, 20, "a worker more")
+        assert answers(broker.bootstrap)
+
+
+def test_listener_is_added_and_removed_while_clients_are_connected() -> None:
+    second = f"127.0.0.1:{free_port()}"
+    protocols = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,MORE:PLAINTEXT"}
+    with Broker(protocols) as other, Wire(other.bootstrap) as wire:
+        first = f"PLAINTEXT://{other.bootstrap}"
+        assert alter_named(wire, "0", {"listeners": f"{first},MORE://{second}"})[0] == 0
+        wait_until(lambda: answers(second, 1), 20, "the broker listens at both")
+        assert alter_named(wire, "0", {"listeners": first})[0] == 0
+        wait_until(lambda: not answers(second, 1), 20, "the broker listens at one")
+        assert answers(other.bootstrap) and wire.metadata().brokers
 
 
 def test_broker_that_is_not_started_has_no_address() -> None:
