@@ -17,7 +17,9 @@ from pathlib import Path
 
 SYSTEM_RUN_DIR = Path("/run/odradek")  # of the systemd units
 SESSION_FILE = "zookeeper-session"  # broker.interbroker.zookeeper_session
-_KEY = re.compile("[0-9a-f]{12}")
+_KEY_SIZE = 12
+_KEY = re.compile(f"[0-9a-f]{{{_KEY_SIZE}}}")
+_SHORT = "/tmp"
 LONGEST = 107 - len("/control-coordinator.ipc")  # bytes of a run directory's path: no socket has a longer name
 
 
@@ -27,7 +29,7 @@ class RunDirError(Exception):
 
 def broker_key(data_dir: str | os.PathLike[str]) -> str:
     """Twelve hex digits that identify the broker on `data_dir` in the names of run directory and shared memory."""
-    return hashlib.sha256(os.path.realpath(data_dir).encode()).hexdigest()[:12]
+    return hashlib.sha256(os.path.realpath(data_dir).encode()).hexdigest()[:_KEY_SIZE]
 
 
 def shm_prefix(data_dir: str | os.PathLike[str]) -> str:
@@ -45,8 +47,13 @@ def run_dir(data_dir: str | os.PathLike[str]) -> Path:
 
 
 def default_base() -> Path:
-    """The directory of this user's run directories, unless a setting or the environment says otherwise."""
-    return Path(tempfile.gettempdir(), f"odradek-{os.getuid()}")
+    """The directory of this user's run directories, unless a setting or the environment says otherwise.
+
+    It is below the temporary directory, or below /tmp where TMPDIR is too long for the names of sockets.
+    """
+    name = f"odradek-{os.getuid()}"
+    base = Path(tempfile.gettempdir(), name)
+    return base if len(os.fsencode(base)) + _KEY_SIZE < LONGEST else Path(_SHORT, name)
 
 
 def run_dirs() -> list[Path]:

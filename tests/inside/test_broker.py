@@ -214,6 +214,19 @@ def test_listener_is_added_and_removed_while_clients_are_connected() -> None:
         assert answers(other.bootstrap) and wire.metadata().brokers
 
 
+def test_broker_starts_where_the_temporary_directory_has_a_long_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of sockets have 107 bytes at most."""
+    folder = tmp_path / ("t" * 100)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with Broker() as broker:
+        assert folder_of(broker).parent == folder and answers(broker.bootstrap)
+    assert left(folder_of(broker)) == []
+
+
 def test_broker_that_is_not_started_has_no_address() -> None:
     broker = Broker()
     with pytest.raises(BrokerError, match=r"call start\(\) first"):

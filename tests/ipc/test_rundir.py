@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,18 @@ def test_path_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
         rundir.make_run_dir(Path("/tmp") / ("ü" * 40))
     with pytest.raises(RunDirError, match=r"exists: change odradek\.run\.dir"):
         rundir.make_run_dir(Path("/dev/null/run"))
+
+
+def test_base_leaves_a_temporary_directory_that_is_too_long_for_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest TMPDIR that is used has a run directory that `make_run_dir` takes."""
+
+    def base(length: int) -> Path:
+        monkeypatch.setattr(tempfile, "tempdir", "/" + "t" * (length - 1))
+        return rundir.default_base()
+
+    kept = max(length for length in range(2, 100) if base(length).parent != Path("/tmp"))
+    assert len(os.fsencode(base(kept) / rundir.broker_key("/data"))) == rundir.LONGEST
+    assert base(kept + 1) == Path("/tmp", f"odradek-{os.getuid()}")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can change a directory's owner")
