@@ -213,11 +213,19 @@ def test_workers_of_xdist_have_a_broker_each_or_share_one(tmp_path: Path, words:
 
 
 LIKE = """
+# api key, version, correlation id, no client id; from version 3 no transactional id; acks, timeout, no topics
+PRODUCE = {2: bytes.fromhex("0000000200000007ffff0001000003e800000000")}
+PRODUCE[3] = bytes.fromhex("0000000300000007ffffffff0001000003e800000000")
 def test_versions(kafka_broker):
     from kafka.protocol.metadata import ApiVersionsRequest
     from tests.harness.wire import Wire
     with Wire(kafka_broker.bootstrap) as wire:
         rows = wire.call(ApiVersionsRequest[0]()).api_keys
+    for version in range(2, 4):
+        with Wire(kafka_broker.bootstrap) as wire:
+            wire.send_frame(PRODUCE[version])
+            answered = wire.socket.recv(1) != b""
+            assert answered == (version == 3)
     note("versions", kafka_broker, versions={str(row.api_key): [row.min_version, row.max_version] for row in rows})
 """
 

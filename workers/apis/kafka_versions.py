@@ -1,8 +1,9 @@
 """The API versions that releases of Apache Kafka offer to clients, for `odradek.api.versions.like`.
 
 From Apache Kafka 3.9.1 and 4.1.0, `ApiKeys.apisForListener(BROKER)`: what a broker with KRaft offers, without unstable
-versions, and without the APIs that this broker does not serve. 4.1 serves Produce from version 3 on but offers it from
-0, since older librdkafka take it for a broker that compresses nothing otherwise (KAFKA-18659).
+versions, and without the APIs that this broker does not serve. 4.1 offers Produce from version 0, since older librdkafka
+take it for a broker that compresses nothing otherwise (KAFKA-18659), but serves it from version 3: a request of an
+earlier one ends the connection, as with 4.1.0 itself.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _VERSIONS: Mapping[str, Versions] = {
     },
 }
 # fmt: on
+_SERVED_FROM: Mapping[str, Mapping[int, int]] = {"3.9": {}, "4.1": {0: 3}}
 
 
 def limited(rows: Mapping[int, Api], like: str) -> dict[int, Api]:
@@ -48,5 +50,5 @@ def limited(rows: Mapping[int, Api], like: str) -> dict[int, Api]:
             first, last = _VERSIONS[like][key]
             first, last = max(first, row.versions[0]), min(last, row.versions[1])
             if first <= last:
-                found[key] = replace(row, versions=(first, last))
+                found[key] = replace(row, versions=(first, last), served_from=_SERVED_FROM[like].get(key, 0))
     return found

@@ -64,6 +64,7 @@ class Api:
     `flexible` is the first version with a flexible request header, taken from the schema when not given.
     `route(version, body)` returns where a request is handled when that depends on the request; `runs_in` is then only
     the place of most requests. `between_brokers`: served only by members of a cluster.
+    `served_from` is the first version that is served when the ones before it are only offered (kafka_versions).
     """
 
     key: int
@@ -78,14 +79,20 @@ class Api:
     flexible: int | None = None
     route: Callable[[int, bytes], str] | None = None
     between_brokers: bool = False
+    served_from: int = 0
+
+    @property
+    def oldest(self) -> int:
+        """The first version that is served."""
+        return max(self.versions[0], self.served_from)
 
     def place(self, version: int, body: bytes) -> str:
         """Which process handles this request."""
         return self.runs_in if self.route is None else self.route(version, body)
 
     def serves(self, version: int) -> bool:
-        """Whether `version` is implemented."""
-        return self.versions[0] <= version <= self.versions[1]
+        """Whether requests of `version` are answered."""
+        return self.oldest <= version <= self.versions[1]
 
     def is_flexible(self, version: int) -> bool:
         """Whether requests of `version` have tagged fields in their header."""

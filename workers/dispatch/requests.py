@@ -43,7 +43,7 @@ class Requests:
         (row,) = (row for row in self._rows.values() if row.pipelined)
         assert row.fast_path is not None
         assert row.flexible is not None
-        return Pipelined(row.key, row.versions[1], row.flexible, row.fast_path, self._services)
+        return Pipelined(row.key, row.oldest, row.versions[1], row.flexible, row.fast_path, self._services)
 
     def name_of(self, key: int) -> str:
         """The name of an API, for messages."""

@@ -56,13 +56,14 @@ class Pipelined(NamedTuple):
     """
 
     key: int
-    newest: int  # version
+    oldest: int  # version that is served
+    newest: int
     flexible: int  # the first version with tagged fields in the request header
     take: Callable[..., None]
     services: Any
 
 
-NOTHING_PIPELINED = Pipelined(-1 << 16, -1, 0, lambda *_: None, None)
+NOTHING_PIPELINED = Pipelined(-1 << 16, 0, -1, 0, lambda *_: None, None)
 
 
 class Handler(Protocol):
@@ -176,14 +177,14 @@ class Framing:
     def _take_frames(self, connection: Connection, view: memoryview, at: int, end: int) -> None:
         """Take the whole frames in view[at:end]; keep the rest."""
         largest, key = self._largest, -1
-        pipelined, newest, flexible, take, services = self.pipelined
+        pipelined, oldest, newest, flexible, take, services = self.pipelined
         try:
             while end - at >= _HEAD.size:
                 size, key, version, correlation, length = _HEAD.unpack_from(view, at)
                 following = at + 4 + size
                 if following > end or size < LEAST_FRAME or size > largest:
                     break
-                if key == pipelined and 0 <= version <= newest:
+                if key == pipelined and oldest <= version <= newest:
                     body = at + 14 + length if length > 0 else at + 14
                     if version >= flexible:
                         body = skip_header_tags(view, body, following)

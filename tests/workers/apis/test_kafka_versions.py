@@ -20,6 +20,14 @@ def test_versions_are_those_that_both_offer(like: str, produce: tuple[int, int],
         assert first <= row.versions[0] <= row.versions[1] <= last
 
 
+@pytest.mark.parametrize(("like", "served"), [("3.9", [0, 2, 3]), ("4.1", [3])])
+def test_produce_is_served_from_the_version_of_that_kafka(like: str, served: list[int]) -> None:
+    """4.1.0 offers it from 0 for librdkafka (KAFKA-18659); asked, it ends the connection."""
+    produce = table.served(False, like)[PRODUCE]
+    assert [version for version in (0, 2, 3) if produce.serves(version)] == served
+    assert produce.versions[0] == 0
+
+
 def test_newer_versions_of_this_broker_are_not_offered() -> None:
     assert table.served(False)[DESCRIBE_GROUPS].versions[1] == 6
     assert table.served(False, "3.9")[DESCRIBE_GROUPS].versions[1] == 5

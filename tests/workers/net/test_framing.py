@@ -82,7 +82,7 @@ class Front:
         self.connection.mask = 1
         self.slices = TimeSlices(lambda one: self.framing.resume(one))
         self.framing = Framing(self, self._watch, self.slices.spend, 1 << 20, TIMES)
-        self.framing.pipelined = Pipelined(PIPELINED, 0, 99, self._take_pipelined, None)
+        self.framing.pipelined = Pipelined(PIPELINED, 0, 0, 99, self._take_pipelined, None)
         self.sender = Sender(self.drop, lambda *_: None, self.framing.resume, TIMES)
         self.reading = True
         self.renewed = False
