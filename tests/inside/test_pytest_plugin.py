@@ -180,7 +180,8 @@ def test_two(kafka_broker):
 
 @pytest.mark.parametrize(("scope", "brokers"), [("session", 1), ("function", 2)])
 def test_scope_says_how_long_a_broker_lives(tmp_path: Path, scope: str, brokers: int) -> None:
-    done = run_pytest(project(tmp_path, TWICE), *PLUGIN, f"--kafka-broker-scope={scope}")
+    """The plugin itself causes no warnings: it does not import kafka-python, which does."""
+    done = run_pytest(project(tmp_path, TWICE), *PLUGIN, "-Werror", f"--kafka-broker-scope={scope}")
     assert done.returncode == 0, done.stdout
     assert len({fact["folder"] for fact in facts(tmp_path)}) == brokers
 

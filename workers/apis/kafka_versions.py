@@ -1,9 +1,9 @@
 """The API versions that releases of Apache Kafka offer to clients, for `odradek.api.versions.like`.
 
 From Apache Kafka 3.9.1 and 4.1.0, `ApiKeys.apisForListener(BROKER)`: what a broker with KRaft offers, without unstable
-versions, and without the APIs that this broker does not serve. 4.1 offers Produce from version 0, since older librdkafka
-take it for a broker that compresses nothing otherwise (KAFKA-18659), but serves it from version 3: a request of an
-earlier one ends the connection, as with 4.1.0 itself.
+versions, and without the APIs that this broker does not serve. 4.1 offers Produce from version 0, since older
+librdkafka take it for a broker that compresses nothing otherwise (KAFKA-18659), but serves it from version 3: a request
+of an earlier one ends the connection, as with 4.1.0 itself.
 """
 
 from __future__ import annotations
