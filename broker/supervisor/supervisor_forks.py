@@ -32,6 +32,8 @@ class SupervisorForks(ForkserverClient):
         super().__init__(0, None)
         self._upgraded = False
         machine_limits.raise_open_files()
+        gc.freeze()
+        gc.enable()
 
     def renewed(self, run_dir: Path) -> ForkserverClient:
         """A fork server of the code that is installed now."""

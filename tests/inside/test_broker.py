@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
@@ -190,6 +191,9 @@ def test_supervisor_is_the_acceptor_and_the_parent_of_four_processes(broker: Bro
     assert pids.keys() == {"supervisor", "acceptor", "controller", "coordinator", "janitor", "worker-0"}
     assert pids["supervisor"] == pids["acceptor"] == broker.pid
     assert {process.pid for process in family(broker.pid)} == set(pids.values())
+    tcp = {one.pid: {found.status for found in one.net_connections("tcp")} for one in family(broker.pid)}
+    listening = [pid for pid, states in tcp.items() if psutil.CONN_LISTEN in states]
+    assert listening == [broker.pid], "what it forks has none of its sockets"
 
 
 def test_commands_reach_a_broker_that_has_just_started() -> None:
