@@ -18,21 +18,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker import logs
+from odradek.broker.acceptor.hosted_acceptor import HostedAcceptor
 from odradek.broker.config import EXPORTED
 from odradek.broker.errors import FAILED, FATAL_BOOT, OK, OdradekError
 from odradek.broker.process import entry, sd_notify
-from odradek.broker.process.process import STOP_SIGNALS, Signals
+from odradek.broker.process.process import STOP_SIGNALS, Process, Signals
+from odradek.broker.process.supervisor_bus import SupervisorBus
 from odradek.broker.rolling.rolling_upgrade import RollingUpgrade, refusal
 from odradek.broker.supervisor import spawn, stop_limits
 from odradek.broker.supervisor.banner import banner, ready_line
 from odradek.broker.supervisor.boot import Boot
 from odradek.broker.supervisor.children import Children, Death, is_fatal
 from odradek.broker.supervisor.forkserver_client import ForkserverClient
-from odradek.broker.supervisor.hosted_acceptor import HostedAcceptor
 from odradek.broker.supervisor.listening_sockets import ListeningSockets
 from odradek.broker.supervisor.stopped_processes import StoppedProcesses
 from odradek.broker.supervisor.stuck_lock_holders import StuckHolders
-from odradek.broker.supervisor.supervisor_bus import SupervisorBus
 from odradek.ipc import processes, roles, shm
 from odradek.ipc.doorbell import Ringer
 from odradek.ipc.locks import PartitionLocks
@@ -103,7 +103,8 @@ class Supervisor:
         self._finish: Callable[[Boot], None] | None = None
         self._acceptor: HostedAcceptor | None = None  # none: the acceptor is a process
         if entry.on_demand():
-            self._acceptor = HostedAcceptor(boot, self._poll)
+            itself = Process(roles.ACCEPTOR, boot.run_dir, boot.config, boot.locks, boot.shared)
+            self._acceptor = HostedAcceptor(itself, boot.listening, self._poll)
         else:
             self._bus.open()
 
@@ -129,7 +130,7 @@ class Supervisor:
             self._on_signal(number)
         self._bus.serve()
         if self._acceptor is not None:
-            self._acceptor.turn()
+            self._acceptor.turn(self._boot.listening)
         for death in self._children.reap():
             self._on_death(death)
             self._upgrade.died(death.role)

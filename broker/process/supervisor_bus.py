@@ -1,6 +1,6 @@
 """The supervisor's end of the control bus, which a broker of a program opens when it serves.
 
-ZeroMQ takes longer to load than a process to start, and nobody commands a broker in the first moments of its start.
+ZeroMQ takes longer to load than a process to start, and a broker gets no command in the first moments of its start.
 Owner: the supervisor. Crash rule: as process.control_bus.
 """
 
