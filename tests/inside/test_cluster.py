@@ -98,7 +98,8 @@ def test_async_with_starts_and_ends_it_and_lets_the_loop_run(folder: Path, monke
 
     asyncio.run(use())
     assert turns > 10
-    assert not psutil.pid_exists(int((folder / "jvm" / "bin" / "pid").read_text()))
+    zookeeper = int((folder / "jvm" / "bin" / "pid").read_text())
+    wait_until(lambda: not psutil.pid_exists(zookeeper), 20, "init has reaped the killed ZooKeeper")
     assert left(folder) == []
 
 
