@@ -62,3 +62,10 @@ def test_role_has_one_holder_at_a_time(tmp_path: Path) -> None:
     assert other.anyone(range(8))
     one.close()
     assert not other.alive(2)
+
+
+def test_released_role_is_free_for_another_holder(tmp_path: Path) -> None:
+    one, other = RoleLocks(tmp_path / "r"), RoleLocks(tmp_path / "r")
+    assert one.hold(1) and one.hold(2) and not other.hold(1)
+    assert one.release(1) and not one.release(1)
+    assert not one.alive(1) and other.hold(1) and not other.hold(2)
