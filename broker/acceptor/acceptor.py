@@ -161,6 +161,15 @@ class Acceptor:
             for fd, events in self._epoll.poll(FINISH_S / 100):
                 self._event(fd, events)
 
+    def close(self) -> None:
+        """Close what it has, as the end of its process does: workers see that it has ended."""
+        self.listen({})
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        self._door.close()
+        self._epoll.close()
+
     def _event(self, fd: int, events: int) -> None:
         if fd in self._listening:
             self._accept(*self._listening[fd])

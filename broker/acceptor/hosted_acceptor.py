@@ -6,6 +6,7 @@ Crash rule: it ends with the supervisor, and so do all other processes of the br
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 from collections.abc import Mapping
@@ -27,8 +28,9 @@ class HostedAcceptor:
         process.shared.processes.enter(process.role)
         self._process = process
         self._handed = listening
-        self._acceptor = Acceptor(process, _copies(listening))
+        self._acceptor: Acceptor | None = Acceptor(process, _copies(listening))
         self._wait_s = 0.0  # the first turn comes at once
+        self._poll = poll
         poll.register(self._acceptor, select.POLLIN)
         self._process.running()
 
@@ -38,6 +40,8 @@ class HostedAcceptor:
 
     def turn(self, listening: Sockets) -> None:
         """Take new connections and workers; accept on these sockets, by listener, from now on."""
+        if self._acceptor is None:
+            return
         if self._handed != listening:
             self._handed = listening
             self._acceptor.listen(_copies(listening))
@@ -45,11 +49,15 @@ class HostedAcceptor:
         self._wait_s = self._acceptor.adjust()
 
     def end(self) -> None:
-        """Accept no more; workers that stop now get their answers in further turns. Harmless when repeated."""
-        if self._process.locks.release(self._process.role):
-            self._process.draining()
-            self._acceptor.finish()
-            self._acceptor.listen({})
+        """Accept no more, as at the end of a process; harmless when repeated."""
+        if self._acceptor is None:
+            return
+        self._process.draining()
+        self._acceptor.finish()
+        self._poll.unregister(self._acceptor)
+        self._acceptor.close()
+        self._acceptor, self._wait_s = None, math.inf
+        self._process.locks.release(self._process.role)
 
 
 def _copies(listening: Sockets) -> dict[str, socket.socket]:
