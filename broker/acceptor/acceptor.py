@@ -183,13 +183,21 @@ class Acceptor:
         self._follow_metadata()
         now, timeout = time.monotonic(), IDLE_S
         takers = any(link.takes for link in self._links.values())
-        pause = max(0.0, self._paused_until - now)
+        pause = self._pause(now)
         for fd, (name, _) in self._listening.items():
             waiting = self._counts.wait(now, name)
             self._set_accepting(fd, takers and waiting == 0 and not pause)
             if takers and (pause or waiting > 0):
                 timeout = min(timeout, max(pause, waiting))
         return min(timeout, self._close_throttled(now))
+
+    def _pause(self, now: float) -> float:
+        """Seconds until it tries again to accept, after a lack of descriptors."""
+        pause = max(0.0, self._paused_until - now)
+        if self._paused_until and not pause:
+            self._paused_until = 0.0
+            self._epoll.modify(self._door.fileno(), select.EPOLLIN)
+        return pause
 
     def _close_throttled(self, now: float) -> float:
         """Close connections whose throttle time is over; returns seconds until the next one."""
@@ -205,11 +213,11 @@ class Acceptor:
     def _set_accepting(self, fd: int, on: bool) -> None:
         if on == (fd in self._accepting):
             return
-        self._accepting ^= {fd}
         if on:
             self._epoll.register(fd, select.EPOLLIN)
         else:
             self._epoll.unregister(fd)
+        self._accepting ^= {fd}
 
     def _follow_metadata(self) -> None:
         """The limits may be changed while the broker runs (AlterConfigs)."""
@@ -259,6 +267,7 @@ class Acceptor:
             return
         now = time.monotonic()
         self._paused_until = now + NO_FILES_PAUSE_S
+        self._epoll.modify(self._door.fileno(), 0)  # a worker that waits there keeps it readable
         self._row[COLUMN["errors"]] += 1
         if now - self._no_files_logged >= NO_FILES_LOG_S:
             self._no_files_logged = now
@@ -313,10 +322,19 @@ class Acceptor:
     # Workers
 
     def _admit_workers(self) -> None:
-        while (arrived := self._door.accept()) is not None:
+        while (arrived := self._arrived()) is not None:
             link = self._links[arrived.fileno()] = WorkerChannel(arrived)
             self._epoll.register(arrived.fileno(), select.EPOLLIN)
             self._listen(link)
+
+    def _arrived(self) -> Channel | None:
+        try:
+            return self._door.accept()
+        except OSError as error:
+            if error.errno not in _NO_FILES:
+                raise
+            self._cannot_accept(error)
+            return None
 
     def _talk(self, link: WorkerChannel, events: int) -> None:
         if events & select.EPOLLOUT:

@@ -1,19 +1,28 @@
 """The acceptor within the supervisor: in the broker of a program, where it works too little for a process of its own.
 
 Owner     : the supervisor. It holds the acceptor's role byte and row of the process table, so both have its pid.
-Crash rule: it ends with the supervisor, and so do all other processes of the broker.
+Crash rule: it ends with the supervisor, and so do all other processes of the broker. Where a process would die of an
+            error, as without descriptors, this closes all it has, and starts again after RETRY_S. Workers register
+            again, as with a new process.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import select
 import socket
+import time
 from collections.abc import Mapping
 
 from odradek.broker.acceptor.acceptor import Acceptor
 from odradek.broker.errors import OdradekError
 from odradek.broker.process.process import Process
+from odradek.ipc import processes
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
 
 Sockets = Mapping[str, socket.socket]
 
@@ -22,42 +31,69 @@ class HostedAcceptor:
     """An acceptor whose turns are those of the supervisor's loop."""
 
     def __init__(self, process: Process, listening: Sockets, poll: select.poll) -> None:
-        """Accept from now on; `process` has the acceptor's role. Raises OdradekError when another process is it."""
+        """Accept from now on; `process` has the acceptor's role. Raises OdradekError when another process is it, and
+        what the start of an acceptor raises."""
         if not process.locks.hold(process.role):
             raise OdradekError("an acceptor is running already")
-        process.shared.processes.enter(process.role)
         self._process = process
-        self._handed = listening
-        self._acceptor: Acceptor | None = Acceptor(process, _copies(listening))
-        self._wait_s = 0.0  # the first turn comes at once
         self._poll = poll
-        poll.register(self._acceptor, select.POLLIN)
-        self._process.running()
+        self._wait_s = 0.0  # the first turn comes at once
+        self._next_start = -math.inf
+        self._handed = listening
+        self._acceptor: Acceptor | None = self._start(listening)
 
     def within(self, seconds: float) -> float:
         """The seconds until its next turn, at most `seconds`."""
         return min(self._wait_s, seconds)
 
     def turn(self, listening: Sockets) -> None:
-        """Take new connections and workers; accept on these sockets, by listener, from now on."""
-        if self._acceptor is None:
+        """Take new connections and workers; accept on these sockets, by listener, from now on. Raises nothing: the
+        supervisor must go on."""
+        if self._acceptor is None and time.monotonic() < self._next_start:
             return
-        if self._handed != listening:
-            self._handed = listening
+        try:
+            self._accept(listening)
+        except Exception:
+            log.exception("the acceptor has failed: it starts again in %g s", RETRY_S)
+            self._close()
+            self._process.shared.processes.set(self._process.role, "state", processes.STARTING)
+            self._wait_s, self._next_start = RETRY_S, time.monotonic() + RETRY_S
+
+    def _accept(self, listening: Sockets) -> None:
+        if self._acceptor is None:
+            self._acceptor = self._start(listening)
+        elif self._handed != listening:
             self._acceptor.listen(_copies(listening))
+        self._handed = listening
         self._acceptor.turn(0)
         self._wait_s = self._acceptor.adjust()
 
+    def _start(self, listening: Sockets) -> Acceptor:
+        self._process.shared.processes.enter(self._process.role)
+        acceptor = Acceptor(self._process, _copies(listening))
+        self._poll.register(acceptor, select.POLLIN)
+        self._process.running()
+        return acceptor
+
     def end(self) -> None:
-        """Accept no more, as at the end of a process; harmless when repeated."""
-        if self._acceptor is None:
+        """Accept no more, as at the end of a process; harmless when repeated. Raises nothing: a stop must go on."""
+        if self._next_start == math.inf:
             return
+        self._wait_s = self._next_start = math.inf
         self._process.draining()
-        self._acceptor.finish()
-        self._poll.unregister(self._acceptor)
-        self._acceptor.close()
-        self._acceptor, self._wait_s = None, math.inf
+        try:
+            if self._acceptor is not None:
+                self._acceptor.finish()
+        except Exception:
+            log.exception("the acceptor could not pass on all that workers have handed back")
+        self._close()
         self._process.locks.release(self._process.role)
+
+    def _close(self) -> None:
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is not None:
+            self._poll.unregister(acceptor)
+            acceptor.close()
 
 
 def _copies(listening: Sockets) -> dict[str, socket.socket]:

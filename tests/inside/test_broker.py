@@ -22,6 +22,7 @@ from odradek.broker import config as configuration
 from odradek.broker.process import control_bus
 from odradek.broker.process.status import Observer
 from odradek.inside.topics import TopicError
+from odradek.ipc import channel
 from odradek.ipc.rundir import broker_key, default_base
 from odradek.protocol.errors import Error
 
@@ -204,6 +205,23 @@ def test_commands_reach_a_broker_that_has_just_started() -> None:
         control_bus.request(run_dir, "supervisor", "scale", workers=2)
         wait_until(lambda: len(family(broker.pid)) == 6, 20, "a worker more")
         assert answers(broker.bootstrap)
+
+
+def test_supervisor_without_descriptors_serves_on(broker: Broker) -> None:
+    """A worker that registers with its acceptor needs one."""
+    limits = psutil.Process(broker.pid).rlimit(psutil.RLIMIT_NOFILE)
+    observer = Observer(configuration.saved(run_dir_of(broker)))
+
+    def errors() -> int:
+        return sum(row["errors"] for row in observer.sample().processes if row["name"] == "acceptor")
+
+    before = errors()
+    psutil.Process(broker.pid).rlimit(psutil.RLIMIT_NOFILE, (3, limits[1]))
+    link = channel.connect(run_dir_of(broker) / "acceptor.sock")
+    wait_until(lambda: errors() > before, 20, "the acceptor lacks a descriptor")
+    psutil.Process(broker.pid).rlimit(psutil.RLIMIT_NOFILE, limits)
+    link.close()
+    assert answers(broker.bootstrap)
 
 
 def test_listener_is_added_and_removed_while_clients_are_connected() -> None:
