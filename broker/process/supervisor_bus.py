@@ -26,14 +26,19 @@ class SupervisorBus:
         self._events: EventPublisher | None = None
 
     def open(self) -> None:
-        """Bind the sockets; harmless when repeated."""
+        """Bind the sockets; harmless when repeated. What loading or binding raises leaves all as it was."""
         if self._control is not None:
             return
         from odradek.broker.process import control_bus
 
-        self._control = control_bus.ControlServer(self._run_dir, "supervisor", self._commands)
-        self._events = control_bus.EventPublisher(self._run_dir)
-        self._poll.register(self._control, select.POLLIN)
+        control = control_bus.ControlServer(self._run_dir, "supervisor", self._commands)
+        try:
+            events = control_bus.EventPublisher(self._run_dir)
+        except BaseException:
+            control.close()
+            raise
+        self._poll.register(control, select.POLLIN)
+        self._control, self._events = control, events
 
     def serve(self) -> None:
         """Answer all waiting commands."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TURN_S = 0.2
+LOAD_AGAIN_S = 1.0
 RESTART_TURN_S = 0.05  # while a dead process waits for its next start
 BOOT_TURN_S = 0.01  # children report in shared memory that they run, which does not wake this loop
 FIRST_PROGRESS_S = 2.0
@@ -101,6 +102,7 @@ class Supervisor:
         self._poll.register(self._signals, select.POLLIN)
         self._bus = SupervisorBus(boot.run_dir, self._commands(), self._poll)
         self._finish: Callable[[Boot], None] | None = None
+        self._next_load = -math.inf
         self._acceptor: HostedAcceptor | None = None  # none: the acceptor is a process
         if entry.on_demand():
             itself = Process(roles.ACCEPTOR, boot.run_dir, boot.config, boot.locks, boot.shared)
@@ -158,9 +160,16 @@ class Supervisor:
         return seconds if self._acceptor is None else self._acceptor.within(seconds)
 
     def _load_rest(self) -> None:
-        """What the supervisor needs when it serves: not earlier, as clients wait for the start."""
-        self._bus.open()
-        self._finish = self._last_steps()
+        """What the supervisor needs when it serves: not earlier, as clients wait for the start. Without it, as when no
+        descriptor is left, the broker serves on, and a later turn tries again."""
+        if time.monotonic() < self._next_load:
+            return
+        try:
+            self._bus.open()
+            self._finish = self._last_steps()
+        except Exception:
+            log.exception("no commands and no events yet: trying again in %g s", LOAD_AGAIN_S)
+            self._next_load = time.monotonic() + LOAD_AGAIN_S
 
     def _until(self, condition: Callable[[], bool]) -> bool:
         """Run turns until the condition holds; False when the broker must stop first."""
@@ -262,7 +271,7 @@ class Supervisor:
         if waited < self._next_progress:
             return
         self._next_progress = waited + PROGRESS_S
-        self._bus.open()
+        self._load_rest()
         left = len(self._boot.shared.slots.numbers(RECOVERING))
         done = sum(self._boot.shared.processes.get(role, "recovered") for role in range(roles.ROLES))
         waiting = ", ".join(role_name(role) for role in sorted(self._children.desired) if not self._is_running(role))
