@@ -163,12 +163,15 @@ class Acceptor:
 
     def close(self) -> None:
         """Close what it has, as the end of its process does: workers see that it has ended."""
-        self.listen({})
+        self._epoll.close()  # and with it what waits in it
+        for _, sock in self._listening.values():
+            sock.close()
         for link in self._links.values():
             link.close()
-        self._links.clear()
+        for _, fd in self._homeless:
+            os.close(fd)
+        self._throttled.close()
         self._door.close()
-        self._epoll.close()
 
     def _event(self, fd: int, events: int) -> None:
         if fd in self._listening:

@@ -39,3 +39,9 @@ class ThrottledConnections:
             _, _, connection, client = heapq.heappop(self._waiting)
             connection.close()
             yield client
+
+    def close(self) -> None:
+        """Close all, due or not."""
+        for _, _, connection, _ in self._waiting:
+            connection.close()
+        self._waiting.clear()

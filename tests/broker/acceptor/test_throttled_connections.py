@@ -41,3 +41,13 @@ def test_there_is_a_limit() -> None:
     assert len(list(kept.close_due(200.0))) == 2
     for other in others:
         other.close()
+
+
+def test_closed_all_are_closed_before_their_time() -> None:
+    kept = ThrottledConnections()
+    others = [_add(kept, port, 9.0) for port in (1, 2)]
+    kept.close()
+    assert [other.recv(1) for other in others] == [b"", b""]
+    assert kept.due() == math.inf
+    for other in others:
+        other.close()
