@@ -104,11 +104,6 @@ class Supervisor:
         self._finish: Callable[[Boot], None] | None = None
         self._next_load = -math.inf
         self._acceptor: HostedAcceptor | None = None  # none: the acceptor is a process
-        if entry.on_demand():
-            itself = Process(roles.ACCEPTOR, boot.run_dir, boot.config, boot.locks, boot.shared)
-            self._acceptor = HostedAcceptor(itself, boot.listening, self._poll)
-        else:
-            self._bus.open()
 
     def run(self) -> int:
         """Run until stopped; returns the exit code."""
@@ -250,9 +245,14 @@ class Supervisor:
 
     def _start(self) -> bool:
         """Start all at once: processes that need the metadata wait for it, then for recovery."""
-        self._children.desired |= helpers(self._boot.config) | self._workers(self._boot.config.workers)
-        if self._acceptor is not None:
+        boot = self._boot
+        self._children.desired |= helpers(boot.config) | self._workers(boot.config.workers)
+        if entry.on_demand():
+            itself = Process(roles.ACCEPTOR, boot.run_dir, boot.config, boot.locks, boot.shared)
+            self._acceptor = HostedAcceptor(itself, boot.listening, self._poll)
             self._children.desired.discard(roles.ACCEPTOR)
+        else:
+            self._bus.open()
         return self._until(self._all_run)
 
     def _workers(self, count: int) -> set[int]:

@@ -50,6 +50,18 @@ asking.poll()
 input()
 """
 STANDIN = Path(__file__).with_name("standin.py")
+WITHOUT_ACCEPTOR = """
+import sys
+from odradek.broker.process import entry
+from odradek.broker.supervisor import supervisor
+def refuse(*_):
+    raise OSError(24, "Too many open files")
+entry.load_on_demand()
+supervisor.HostedAcceptor = refuse
+sys.path.insert(0, sys.argv[1])
+import standin
+standin.start(sys.argv[2], ["listeners=PLAINTEXT://127.0.0.1:0"])
+"""
 ROLES = ("acceptor", "coordinator", "controller", "janitor", "worker-0", "worker-1")
 
 
@@ -275,6 +287,13 @@ def test_port_in_use(standin: Standin) -> None:
         assert standin.wait() != 0
     assert f"port {port} is in use" in standin.text
     assert not standin.shm()
+
+
+def test_supervisor_that_cannot_be_the_acceptor_leaves_nothing(standin: Standin) -> None:
+    command = [sys.executable, "-c", WITHOUT_ACCEPTOR, str(STANDIN.parent), str(standin.data)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode and "Too many open files" in ended.stderr
+    assert not standin.shm() and not standin.run_dir.exists()
 
 
 def test_several_listeners_and_free_ports(standin: Standin) -> None:
