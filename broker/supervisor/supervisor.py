@@ -251,8 +251,10 @@ class Supervisor:
             itself = Process(roles.ACCEPTOR, boot.run_dir, boot.config, boot.locks, boot.shared)
             self._acceptor = HostedAcceptor(itself, boot.listening, self._poll)
             self._children.desired.discard(roles.ACCEPTOR)
-        else:
+        if not entry.on_demand():
             self._bus.open()
+        elif boot.config.dynamic:  # the controller process asks at once for a listener that could not be bound
+            self._load_rest()
         return self._until(self._all_run)
 
     def _workers(self, count: int) -> set[int]:
