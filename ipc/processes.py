@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Mapping
 
-from odradek.ipc.roles import ROLES, role_name
+from odradek.ipc.roles import ROLES, SUPERVISOR, role_name
 
 ROW = 32
 
@@ -90,6 +90,10 @@ class ProcessTable:
         """Role → pid of every process except the supervisor that has entered and whose row is not cleared."""
         numbers = self._words[self._first : self._first + ROLES * ROW][COLUMN["pid"] :: ROW].tolist()
         return {role: pid for role, pid in enumerate(numbers) if pid > 1 and role}
+
+    def is_hosted(self, role: int) -> bool:
+        """Whether the supervisor itself has this role: what the kernel says of its pid counts once, for it."""
+        return role != SUPERVISOR and self.get(role, "pid") == self.get(SUPERVISOR, "pid")
 
     def snapshot(self) -> list[dict[str, int | str]]:
         """Every row that has ever had a process, with names."""

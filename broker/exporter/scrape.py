@@ -265,7 +265,7 @@ class Scraper:
 
     def _process(self, row: Mapping[str, int | str]) -> ProcessSample:
         sample = ProcessSample(str(row["name"]), self._locks.alive(int(row["role"])), row)
-        if sample.alive:
+        if sample.alive and not self._shared.processes.is_hosted(sample.role):
             try:
                 self._ask_kernel(sample, int(row["pid"]))
             except psutil.Error:

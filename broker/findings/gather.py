@@ -34,7 +34,7 @@ def facts(
         is_stopping=shared.draining,
         recovering=recovering,
         starting=[row["name"] for row in rows if row["alive"] and row["state"] == "starting"],
-        processes=[_process(row, now) for row in rows],
+        processes=[_process(row, now, shared.processes.is_hosted(row["role"])) for row in rows],
         dirs=_dirs(config.log_dirs, shared.failed_dirs()),
         keep_free=int(config["odradek.retention.free.bytes"]),
         shm=_dir(SHM, False),
@@ -75,8 +75,8 @@ def _zookeeper_lost_s(rows: Sequence[Row], now: float) -> float | None:
     return max(0.0, now - lost[0] / 1000) if lost else None
 
 
-def _process(row: Row, now: float) -> ProcessFacts:
-    files, limit = _files(row["pid"]) if row["alive"] else (0, 0)
+def _process(row: Row, now: float, is_hosted: bool) -> ProcessFacts:
+    files, limit = _files(row["pid"]) if row["alive"] and not is_hosted else (0, 0)
     up_s = now - row["started_ms"] / 1000
     is_worker = row["role"] >= roles.FIRST_WORKER
     restarts = row["starts"] - 1 - row["retired"]

@@ -92,7 +92,8 @@ class Observer:
 
     def _process(self, row: dict[str, Any]) -> dict[str, Any]:
         alive = self._locks.alive(row["role"])
-        return {**row, "alive": alive, "state": state_of(row, alive), "rss": _rss(row["pid"], alive)}
+        rss = 0 if self._shared.processes.is_hosted(row["role"]) else _rss(row["pid"], alive)
+        return {**row, "alive": alive, "state": state_of(row, alive), "rss": rss}
 
 
 def _rss(pid: int, alive: bool) -> int:
@@ -188,7 +189,7 @@ def _process_cells(sample: Sample) -> list[list[str]]:
         up = _duration((now_ms - row["started_ms"]) / 1000) if row["alive"] else "-"
         counters = (row[name] for name in ("starts", "connections", "requests", "messages_in", "errors"))
         pid = str(row["pid"]) if row["alive"] else "-"
-        memory = f"{row['rss'] / 1048576:.0f} MiB"
+        memory = f"{row['rss'] / 1048576:.0f} MiB" if row["rss"] or not row["alive"] else "-"
         rows.append([row["name"], pid, row["state"], up, *(f"{value:,}" for value in counters), memory])
     return rows
 

@@ -191,6 +191,7 @@ def test_supervisor_is_the_acceptor_and_the_parent_of_four_processes(broker: Bro
     pids = {row["name"]: row["pid"] for row in rows if row["alive"] and row["state"] == "running"}
     assert pids.keys() == {"supervisor", "acceptor", "controller", "coordinator", "janitor", "worker-0"}
     assert pids["supervisor"] == pids["acceptor"] == broker.pid
+    assert {row["name"] for row in rows if not row["rss"]} == {"acceptor"}, "its memory counts once"
     assert {process.pid for process in family(broker.pid)} == set(pids.values())
     tcp = {one.pid: {found.status for found in one.net_connections("tcp")} for one in family(broker.pid)}
     listening = [pid for pid, states in tcp.items() if psutil.CONN_LISTEN in states]

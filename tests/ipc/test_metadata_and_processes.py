@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from odradek.ipc.processes import COLUMN, RUNNING
-from odradek.ipc.roles import BY_NAME, MAX_WORKERS, ROLES, role_name, worker_role
+from odradek.ipc.roles import ACCEPTOR, BY_NAME, MAX_WORKERS, ROLES, SUPERVISOR, role_name, worker_role
 from odradek.ipc.shm import Shared
 
 
@@ -43,6 +43,14 @@ def test_process_row_keeps_its_counters_across_starts(shared: Shared) -> None:
     assert (row["name"], row["pid"], row["state"], row["requests"]) == ("worker-1", os.getpid(), "running", 6)
     table.enter(9)
     assert (table.get(9, "starts"), table.get(9, "requests")) == (2, 6)
+
+
+def test_role_of_the_supervisor_itself_is_hosted(shared: Shared) -> None:
+    table = shared.processes
+    for role in (SUPERVISOR, ACCEPTOR, 9):
+        table.enter(role)
+    table.set(9, "pid", 7)
+    assert [table.is_hosted(role) for role in (SUPERVISOR, ACCEPTOR, 9)] == [False, True, False]
 
 
 def test_role_names_and_numbers_agree() -> None:
