@@ -128,6 +128,14 @@ def setup(role: str, config: Mapping[str, Any], run_dir: Path | None = None) -> 
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])  # a process is spawned with it blocked
 
 
+def forget() -> None:
+    """In a forked process: close the log of its parent here. Later its descriptors are those of other files."""
+    for logger in (logging.getLogger(), logging.getLogger(AUDIT)):
+        for handler in list(logger.handlers):
+            logger.removeHandler(handler)
+            handler.close()
+
+
 def file_of(role: str, path: Path) -> Path:
     """The log file of `role` when `odradek.log.file` is `path`: one of its own next to the supervisor's."""
     path.parent.mkdir(parents=True, exist_ok=True)

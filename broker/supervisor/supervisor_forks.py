@@ -1,8 +1,9 @@
 """Forks the broker's processes from the supervisor itself: in the broker of a program, which starts often.
 
 A fork server (`forkserver_client`) is a process more, and each start takes two forks and a request. So this supervisor
-imports what its children need (process.entry), and forks them. A child closes the supervisor's descriptors, and never
-returns to its code, whose objects thus live until the child ends (`forked_child`).
+imports what its children need (process.entry), and forks them. A child closes the supervisor's log and then all its
+descriptors, and never returns to its code, whose other objects thus live until the child ends (`forked_child`): none
+closes a descriptor whose number is another file's by then.
 
 Owner     : the supervisor.
 Crash rule: the kernel kills the children when the supervisor dies.
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from odradek.broker import logs
 from odradek.broker.errors import FAILED
 from odradek.broker.process import sd_notify
 from odradek.broker.supervisor import forked_child, machine_limits, spawn
@@ -49,7 +51,9 @@ class SupervisorForks(ForkserverClient):
         """Start the process of `role`, with `sockets` (name, fd) handed over; returns its pid."""
         if self._upgraded:
             return super().__call__(role, run_dir, sockets)
-        gc.freeze()  # a collection in the parent or a child would copy the pages that they share
+        # A collection in the parent or a child would copy the pages that they share. Cycles of garbage that exist now
+        # are never collected: little, as few processes are started again.
+        gc.freeze()
         supervisor = os.getpid()
         former = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)  # a child's come when it has its own handlers
         try:
@@ -70,8 +74,9 @@ def _become(role: int, run_dir: Path, sockets: Sequence[tuple[str, int]], superv
 
 
 def _forget_supervisor() -> None:
-    """In a child: no handler, wake-up or variable of the supervisor's. SIGUSR2 stays blocked until there is a handler
-    for it: by default it kills."""
+    """In a child: no handler, wake-up, log or variable of the supervisor's. SIGUSR2 stays blocked until there is a
+    handler for it: by default it kills."""
+    logs.forget()
     signal.set_wakeup_fd(-1)
     for number in _HANDLED:
         signal.signal(number, signal.SIG_DFL)
