@@ -7,7 +7,8 @@ Owner     : the kernel. It frees a lock when the last descriptor of its open fil
 Writers   : any process of the broker.
 Lock      : these are the locks. Plain record locks would vanish when *any* descriptor of the file closes in
             the process, or with an unrelated mmap; OFD locks do not. Each process opens the file itself, once,
-            O_CLOEXEC: a descriptor inherited by fork would share the lock.
+            O_CLOEXEC: a descriptor inherited by fork would share the lock. A process that the supervisor of a program's
+            broker forks closes what it inherits before all else (broker.supervisor.forked_child).
 Crash rule: a dead holder's byte is free at once; the next process that takes a partition's byte repairs first
             (`dirty`).
 No process ever blocks in the kernel for a lock: a stopped holder would stop all others.
@@ -89,7 +90,8 @@ class ByteLocks:
 
 
 class RoleLocks(ByteLocks):
-    """Liveness: each process holds the byte of its role for life."""
+    """Liveness: each process holds the byte of its role for life. The supervisor of a program's broker also holds the
+    acceptor's, until it accepts no more (broker.acceptor.hosted_acceptor)."""
 
     def __init__(self, path: str | os.PathLike[str], create: bool = True) -> None:
         super().__init__(path, create)
