@@ -176,5 +176,5 @@ def request_of(token: int, key: int, body: bytes) -> Forwarded:
     return Forwarded(token, key, 0, None, "host", "PLAINTEXT", body)
 
 
-Owner.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Owner.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestOwner = Owner.TestCase

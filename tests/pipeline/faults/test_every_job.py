@@ -79,7 +79,6 @@ def test_stream_survives_the_death_of_a_task(spark: SparkSession, broker: Any, t
     assert_accounted(broker, sent, target)
 
 
-@pytest.mark.smoke
 def test_named_batch_survives_the_death_of_a_task(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     """The task dies after the commit of one of its units; the repetition has other tasks."""
     batches = Batches(spark, broker)
