@@ -71,7 +71,7 @@ def find_uv() -> str | None:
 
 
 def is_known(uv: str) -> bool:
-    """Whether it has all of VARIABLES: an older one would ask another index."""
+    """Whether it knows the variables of indexes: an older one would ask another index."""
     printed = subprocess.run([uv, "--version"], capture_output=True, text=True).stdout
     return [int(number) for number in re.findall(r"\d+", printed)[:3]] >= LEAST_UV
 

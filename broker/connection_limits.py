@@ -109,9 +109,14 @@ class ConnectionCounts:
         spared = listener == limits.spared
         if self.listeners[listener] >= bound.total or (self.total >= limits.total and not spared):
             return -1
-        bucket = self._buckets.get(listener)
-        own = bucket.wait(bound.rate, now) if bucket is not None else 0
+        own = self._bucket(listener, now).wait(bound.rate, now) if listener in limits.listeners else 0
         return own if spared else max(own, self._all.wait(limits.rate, now))
+
+    def _bucket(self, listener: str, now: float) -> _TokenBucket:
+        """That of a listener, which may be a new one."""
+        if listener not in self._buckets:
+            self._buckets[listener] = _TokenBucket(self.limits.listeners[listener].rate, now)
+        return self._buckets[listener]
 
     def accepted(self, listener: str = "") -> None:
         """Count an accepted connection, refused ones included, against the rate."""

@@ -39,8 +39,17 @@ class HostedAcceptor:
         self._poll = poll
         self._wait_s = 0.0  # the first turn comes at once
         self._next_start = -math.inf
+        self._failure = ""  # the last one that was logged as a whole
         self._handed = listening
-        self._acceptor: Acceptor | None = self._start(listening)
+        self._acceptor: Acceptor | None = self._first(listening)
+
+    def _first(self, listening: Sockets) -> Acceptor:
+        """With the role's byte, a stop would look for another process that has it."""
+        try:
+            return self._start(listening)
+        except BaseException:
+            self._process.locks.release(self._process.role)
+            raise
 
     def within(self, seconds: float) -> float:
         """The seconds until its next turn, at most `seconds`."""
@@ -53,11 +62,17 @@ class HostedAcceptor:
             return
         try:
             self._accept(listening)
-        except Exception:
-            log.exception("the acceptor has failed: it starts again in %g s", RETRY_S)
+        except Exception as error:
+            self._log(error)
             self._close()
             self._process.shared.processes.set(self._process.role, "state", processes.STARTING)
             self._wait_s, self._next_start = RETRY_S, time.monotonic() + RETRY_S
+
+    def _log(self, error: Exception) -> None:
+        """The way to an error once, then a line."""
+        text = repr(error)
+        log.error("the acceptor has failed: it starts again in %g s: %s", RETRY_S, text, exc_info=text != self._failure)
+        self._failure = text
 
     def _accept(self, listening: Sockets) -> None:
         if self._acceptor is None:

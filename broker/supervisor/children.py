@@ -151,7 +151,7 @@ class Children:
         """Send a signal to processes that are not our children; the role's byte confirms the pid."""
         for role in self.foreign(roles):
             pid = self._table.get(role, "pid")
-            if pid > 1:
+            if pid not in (0, 1, os.getpid()):  # the supervisor may hold the acceptor's byte itself
                 signal_exactly(pid, number, partial(self._locks.alive, role))
 
     def kill(self, roles: Iterable[int]) -> list[str]:

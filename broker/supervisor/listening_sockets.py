@@ -3,7 +3,7 @@
 State     : `Boot.listening` and `Boot.config`, by name of the listener; and prepared sockets, which listen for a change
             that is not in force yet.
 Owner     : the supervisor. An acceptor gets copies when it is started; so the supervisor starts another one after a
-            change, while clients wait in the backlog.
+            change, while clients wait in the backlog. An acceptor in the supervisor takes copies itself.
 Crash rule: all of it ends with the supervisor, and so do the broker's other processes.
 """
 

@@ -292,6 +292,14 @@ def test_a_listener_has_bounds_of_its_own() -> None:
     assert counts.wait(0.5, "IN") == 0
 
 
+def test_a_listener_that_is_added_later_has_its_creation_rate() -> None:
+    counts = ConnectionCounts(ConnectionLimits(), 0)
+    counts.limits = ConnectionLimits(listeners={"IN": ListenerLimits(rate=1)})
+    assert counts.wait(0, "IN") == 0
+    counts.accepted("IN")
+    assert counts.wait(0, "IN") > 0
+
+
 def test_the_brokers_own_listener_is_spared() -> None:
     """Only if there is another listener, as in Kafka."""
     values = {"max.connections": 1, "max.connections.per.ip": UNLIMITED, "max.connection.creation.rate": 1}

@@ -85,8 +85,7 @@ class Copier(Thread):
         for message in messages:
             number = int(message.value() or b"")
             self._producer.produce(self._target, b"%d" % number, partition=number % 7 % PARTITIONS)
-        offsets = self._consumer.position(self._consumer.assignment())
-        self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), 30)
+        self._send_offsets(self._consumer.position(self._consumer.assignment()))
         while True:
             try:
                 self._producer.commit_transaction(30)
@@ -94,6 +93,9 @@ class Copier(Thread):
             except KafkaException as exception:
                 if not exception.args[0].retriable():
                     raise
+
+    def _send_offsets(self, offsets: list[TopicPartition]) -> None:
+        self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), 30)
 
     def _leave_one(self) -> None:
         """Leave an aborted transaction, whose records no consumer may see."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 
 from ..clients.admin import unique
 from ..cluster.clients import Commits, Feed, Observer, make_topic, read_all, running
@@ -24,6 +26,16 @@ STUCK_S = 60
 class PatientCopier(Copier):
     """Several errors may follow each other while faults strike."""
 
+    sends_offsets_since = math.inf
+    """Monotonic seconds."""
+
+    def _send_offsets(self, offsets: list[TopicPartition]) -> None:
+        self.sends_offsets_since = time.monotonic()
+        try:
+            super()._send_offsets(offsets)
+        finally:
+            self.sends_offsets_since = math.inf
+
     def _recover(self, exception: KafkaException) -> None:
         while not self._over.is_set():
             try:
@@ -39,7 +51,7 @@ class Load(NamedTuple):
     source: str
     target: str
     feed: Feed
-    copier: Copier
+    copier: PatientCopier
     reader: Reader
     observer: Observer
     commits: Commits
@@ -88,10 +100,13 @@ class Load(NamedTuple):
 
     def _await_copier(self, condition: Callable[[], bool], what: str) -> None:
         """librdkafka does not keep the time limit of `send_offsets_to_transaction`, but may wait until the state of a
-        broker changes (its issues 5456 and 5511). So one is restarted where nothing goes on."""
+        broker changes (its issues 5456 and 5511). So one is restarted where the copier is in there for too long."""
         for broker in self.cluster.brokers:
             if wait_until(condition, STUCK_S, what, fail=False):
                 return
+            if time.monotonic() - self.copier.sends_offsets_since < STUCK_S / 2:
+                break
+            print(f"librdkafka has sent no offsets for {STUCK_S} s: {broker.folder.name} starts again", flush=True)
             broker.stop()
             broker.start()
         wait_until(condition, LONG_S, what)

@@ -95,12 +95,13 @@ class Exporter:
                 await self._pages.follow()
                 await self._wait(BEAT_S)
             self._process.draining()
+        if self._readers is not None:
+            self._readers.close()  # after the last request
 
     async def _follow_security(self, readers: Readers) -> None:
         while not self._stop.is_set():
             await readers.follow()
             await self._wait(FOLLOW_S)
-        readers.close()
 
     async def _serve(self, service: _Service) -> None:
         readers = self._readers_of(service.setting)

@@ -114,3 +114,13 @@ def test_acceptor_that_has_failed_can_be_ended(
     acceptor.end()
     assert len(FakeAcceptor.made) == 1, "it waits before it starts again"
     process.locks.release.assert_called_once_with(roles.ACCEPTOR)
+
+
+def test_acceptor_that_cannot_start_holds_no_role(
+    process: MagicMock, poll: select.poll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the stop that follows takes the supervisor for an acceptor that others have started."""
+    monkeypatch.setattr(FakeAcceptor, "fails_at", "start")
+    with pytest.raises(OSError, match="Too many open files"):
+        hosted(process, poll)
+    process.locks.release.assert_called_once_with(roles.ACCEPTOR)
