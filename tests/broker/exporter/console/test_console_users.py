@@ -267,7 +267,8 @@ def test_a_web_site_gets_nothing_by_the_readers_browser(secured: Secured) -> Non
 def test_hostile_connections_end_alone(secured: Secured) -> None:
     """Large heads, no TLS, silence: more of them than may wait."""
     huge = {"Authorization": "Basic " + "A" * 70_000}
-    assert secured.get("/", huge).status == 400
+    with contextlib.suppress(OSError):  # the answer and the end may come before all of it is sent
+        assert secured.get("/", huge).status == 400
     with socket.create_connection(("127.0.0.1", secured.console), 30) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"HTTP" not in plain.recv(1000)
