@@ -1,7 +1,9 @@
 """Several iterators on threads, and all their items in one order, with a bound on memory.
 
 Layout    : for each iterator that runs, a queue of items that wait for the consumer.
-Owner     : the generator; its threads end with it, also when it is closed early or dropped.
+Owner     : the generator; its threads end with it, also when it is closed early or dropped. It waits for them, END_S
+            at most, and so does the end of the program: a thread that drops Arrow's memory while the interpreter ends
+            aborts the process, as C++ destructors cannot end as Python's threads do then.
 Lock      : one condition guards all fields of `_Shelf`.
 Bound     : an item waits only while all that wait have at most `memory` bytes. The iterator whose items are due may
             have one item waiting whatever the others have, or the others could block it for ever. Besides these, each
@@ -10,11 +12,16 @@ Bound     : an item waits only while all that wait have at most `memory` bytes. 
 
 from __future__ import annotations
 
+import atexit
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakSet
+
+END_S = 2.0
 
 
 class Sized(Protocol):
@@ -45,10 +52,8 @@ def in_order(
                 yield from make(mine)
         return
     shelf = _Shelf(makes, memory, each)
-    for _ in range(min(threads, len(makes))):
-        # A daemon: a thread that waits for a broker must not hold up the end of the program.
-        threading.Thread(target=shelf.work, name="odradek-arrow", daemon=True).start()
     try:
+        shelf.start(min(threads, len(makes)))
         for number in range(len(makes)):
             yield from shelf.items(number)
     finally:
@@ -65,8 +70,17 @@ class _Shelf(Generic[Mine, Item]):
         self._waiting: dict[int, deque[Item]] = {}
         self._ended: dict[int, BaseException | None] = {}
         self._stopped = False
+        self._threads: list[threading.Thread] = []
 
     # -- threads
+
+    def start(self, count: int) -> None:
+        """Daemons: a thread that waits for a broker must not hold up the end of the program for long."""
+        _running.add(self)
+        for _ in range(count):
+            thread = threading.Thread(target=self.work, name="odradek-arrow", daemon=True)
+            thread.start()
+            self._threads.append(thread)
 
     def work(self) -> None:
         """Run iterators until none is left."""
@@ -138,8 +152,21 @@ class _Shelf(Generic[Mine, Item]):
             raise error
 
     def stop(self) -> None:
-        """Drop what waits; the threads end at their next item."""
+        """Drop what waits; the threads end at their next item, for which this waits END_S at most."""
         with self._changed:
             self._stopped = True
             self._waiting.clear()
             self._changed.notify_all()
+        until = time.monotonic() + END_S
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until - time.monotonic()))
+
+
+_running: WeakSet[_Shelf[Any, Any]] = WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for shelf in list(_running):
+        shelf.stop()

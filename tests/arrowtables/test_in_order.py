@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -138,3 +140,32 @@ def test_an_error_of_what_a_thread_begins_with_is_raised() -> None:
 
     with pytest.raises(ValueError, match="nothing to begin with"):
         list(in_order(makes([[1], [1]]), 2, 100, each))
+
+
+ENDING = """
+import sys, time
+from contextlib import contextmanager
+from odradek.arrowtables.in_order import in_order
+
+class Piece:
+    nbytes = 1
+
+@contextmanager
+def each():
+    yield None
+    time.sleep(0.3)
+    print("left", flush=True)
+
+items = in_order([lambda _: [Piece()] * 9] * 2, 2, 1, each)
+next(items)
+if sys.argv[1] == "all":
+    list(items)
+"""
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("read", ["all", "one"])
+def test_program_ends_after_the_threads(read: str) -> None:
+    """Else one may drop Arrow's memory while the interpreter ends, which aborts the process."""
+    done = subprocess.run([sys.executable, "-c", ENDING, read], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "left\nleft\n", "")
