@@ -17,13 +17,14 @@ from odradek.pipeline.types import Chunk, Range
 from odradek.protocol.batch import (
     CONTROL,
     CRC_START,
-    HEADER,
     LEAST_LENGTH,
     LOG_OVERHEAD,
     TO_MAGIC,
     TRANSACTIONAL,
 )
 from odradek.protocol.crc import crc32c
+from odradek.protocol.records import batch_v2
+from odradek.protocol.records.batch_v2 import Header
 from odradek.protocol.records.bulk import heads
 
 LARGE_BATCH = 128 << 10
@@ -46,24 +47,6 @@ class Batches(NamedTuple):
     def last_offsets(self) -> np.ndarray:
         last: np.ndarray = self.heads["base_offset"] + self.heads["last_offset_delta"]
         return last
-
-
-class Header(NamedTuple):
-    """The header of one batch of magic 2, in the order of FIELDS."""
-
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    num_records: int
 
 
 class LargeBatches(NamedTuple):
@@ -162,10 +145,10 @@ class Selection:
         """The same as `_shown` with numbers instead of arrays, and without checksums of what is shown."""
         shown = LargeBatches(data, [], [], [])
         for start, end in pairwise(bounds):
-            head = Header._make(HEADER.unpack_from(data, start))
+            head = batch_v2.header(data, start)
             if head.base_offset <= self._last:
                 raise damaged(self._range, head.base_offset, f"it comes after offset {self._last}")
-            self._last = head.base_offset + head.last_offset_delta
+            self._last = head.last_offset
             if head.base_offset >= self._range.end:
                 continue
             if self._hides(head):
@@ -178,7 +161,7 @@ class Selection:
 
     def _hides(self, head: Header) -> bool:
         aborted = self._aborted.hides(self._last, head.producer_id, head.attributes)
-        return aborted or self._last < self._range.start or head.attributes & CONTROL != 0
+        return aborted or self._last < self._range.start or head.is_control
 
     def check(self, batches: LargeBatches, index: int) -> None:
         """Verify the checksum of a batch: it is in the processor's cache then, and should be decoded next."""

@@ -16,10 +16,11 @@ import numpy as np
 from odradek.pipeline.decoding.alike import Shape, Table, rise, shape_at
 from odradek.pipeline.decoding.bodies import ENOUGH
 from odradek.pipeline.decoding.gather import Run
-from odradek.pipeline.decoding.selection import Header, LargeBatches
+from odradek.pipeline.decoding.selection import LargeBatches
 from odradek.pipeline.types import Range
 from odradek.protocol.batch import COMPRESSION, HEADER_SIZE, TIMESTAMP_TYPE
 from odradek.protocol.records import varint
+from odradek.protocol.records.batch_v2 import Header
 from odradek.protocol.records.bulk import LEAST_RECORD, ONE_BYTE, WORTH, of_two_bytes
 from odradek.protocol.records.errors import RecordError
 

@@ -78,7 +78,7 @@ def test_without_plain_its_users_are_unknown() -> None:
 
 @pytest.mark.parametrize("iterations", [1, 4095, 16385, 1 << 31])
 def test_a_credential_does_not_decide_how_long_a_check_takes(iterations: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same derivation for it as for a user that does not exist; and it lets nobody in."""
+    """The same derivation for it as for a user that does not exist; and it lets no user in."""
     credential = ScramCredential(b"salt", made().stored_key, b"", iterations)
     asked = derivations(monkeypatch)
     assert not users(credential).match(Login("carol", Password("right")))
