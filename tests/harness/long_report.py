@@ -1,9 +1,9 @@
-"""tests/LONG.md: the results of a complete run, with the output of its long tests.
+"""tests/LONG.md: the results and the output of all tests marked `long`.
 
-`make test-long` (pytest's `--report FILE`) writes it at the end; a run of some tests does not change it. A journal in
-pytest's cache has a JSON line for each report. `make test-long ARGS=--rest` continues an interrupted run: it runs the
-tests without a report in the journal. `make test-long ARGS=--lf` runs the failed tests again, on the current tree, and
-adds their results.
+`make test-long` (pytest's `-m long --report FILE`) writes it at the end; a run of some of them does not change it. A
+journal in pytest's cache has a JSON line for each report. `make test-long ARGS=--rest` continues an interrupted run: it
+runs the tests without a report in the journal. `make test-long ARGS=--lf` runs the failed tests again, on the current
+tree, and adds their results.
 """
 
 from __future__ import annotations
@@ -21,32 +21,30 @@ import pytest
 from odradek.loadtest.harness import store
 
 _REPORT, _PIECE = "report", "piece"
-_LONG = ("long", True)
 
 
 def add_options(parser: pytest.Parser) -> None:
     """For a conftest's pytest_addoption."""
-    parser.addoption("--report", metavar="FILE", help="write what a run of all tests showed to FILE")
+    parser.addoption("--report", metavar="FILE", help="with -m long: write what these tests showed to FILE")
     parser.addoption("--rest", action="store_true", help="with --report: go on with the run that was broken off")
 
 
 def register(config: pytest.Config) -> None:
     """For a conftest's pytest_configure."""
     path = config.getoption("--report")
-    if not path or not _runs_all(config):
+    if not path or not _runs_all_long_ones(config):
         return
     if not hasattr(config, "workerinput"):
         again = config.getoption("lf") and bool(config.cache and config.cache.get("cache/lastfailed", {}))
         report = LongReport(Path(path), config, again)
         config.pluginmanager.register(report)
         _done(config).write_text("\n".join(report.begin()))
-    config.pluginmanager.register(_Marks())
     if config.getoption("--rest"):
         config.pluginmanager.register(_Rest(config))
 
 
-def _runs_all(config: pytest.Config) -> bool:
-    picked = config.getoption("keyword") or config.getoption("markexpr")
+def _runs_all_long_ones(config: pytest.Config) -> bool:
+    picked = config.getoption("keyword") or config.getoption("markexpr") != "long"
     return not picked and config.args_source is pytest.Config.ArgsSource.TESTPATHS
 
 
@@ -58,15 +56,6 @@ def _folder(config: pytest.Config) -> Path:
 def _done(config: pytest.Config) -> Path:
     """The ids of finished tests at the start of this run: all its processes must leave out the same ones."""
     return _folder(config) / "done"
-
-
-class _Marks:
-    """Marks reports of long tests, because a report's keywords mix marks with folder names."""
-
-    def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Runs in the process that runs the test."""
-        if item.get_closest_marker("long"):
-            item.user_properties.append(_LONG)
 
 
 class _Rest:
@@ -162,11 +151,10 @@ class LongReport:
             self._path.write_text(self._whole())
 
     def _whole(self) -> str:
-        long = [report for report in self._called if _LONG in map(tuple, report.user_properties)]
-        words = [f"# Every test, the long ones included\n\n{self._summary()}\n\n{_where(self._pieces)}\n"]
+        words = [f"# The long tests\n\n{self._summary()}\n\n{_where(self._pieces)}\n"]
         words += [self._failures()] if self._failed else []
-        words += ["## The long ones\n", _table(long), "## What they said\n"]
-        words += [_said(report) for report in long if report.capstdout.strip()]
+        words += ["## Each test\n", _table(self._called), "## What they said\n"]
+        words += [_said(report) for report in self._called if report.capstdout.strip()]
         return "\n".join(words)
 
     def _added(self) -> str:

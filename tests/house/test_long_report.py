@@ -15,12 +15,17 @@ CONFTEST = """
 from tests.harness import long_report
 from tests.harness.long_report import add_options as pytest_addoption, register as pytest_configure
 """
+OTHER_TESTS = """
+def test_is_not_long():
+    assert False
+"""
 TESTS = """
 import os, signal
 from pathlib import Path
 import pytest
 
-@pytest.mark.long
+pytestmark = pytest.mark.long
+
 def test_passes():
     print("seen once")
     with Path("ran").open("a") as file:
@@ -47,25 +52,26 @@ def test_last():
 
 def run(folder: Path, *words: str) -> str:
     """Run all tests there, with `words` to pytest; return its output."""
-    done = run_pytest(folder, "-p", "xdist", "--dist", "loadfile", "--report", "tests/LONG.md", *words)
+    done = run_pytest(folder, "-p", "xdist", "--dist", "loadfile", "-m", "long", "--report", "tests/LONG.md", *words)
     return done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("jobs", ["0", "2"])
 def test_killed_run_resumes_with_the_remaining_tests(tmp_path: Path, jobs: str) -> None:
-    """No test runs or is reported twice. (A folder named long marks no test.)"""
+    """No test runs or is reported twice. (A folder named long marks no test: the others do not run.)"""
     folder = tmp_path / "long"
     folder.mkdir()
     (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers = long\n")
     (folder / "tests").mkdir()
     (folder / "tests" / "conftest.py").write_text(CONFTEST)
     (folder / "tests" / "test_some.py").write_text(TESTS)
+    (folder / "tests" / "test_others.py").write_text(OTHER_TESTS)
     run(folder, "-n", jobs)
     assert not (folder / "tests" / "LONG.md").exists()
     assert "2 passed in" in run(folder, "-n", jobs, "--rest").replace(", 3 deselected", "")
     said = (folder / "tests" / "LONG.md").read_text()
     assert re.search(r"3 passed, 1 failed, 1 skipped in \d minutes, in 2 pieces\.", said)
-    assert re.findall(r"^\| tests/test_some.py::(\w+) \|", said, re.M) == ["test_passes"]
+    assert re.findall(r"^\| tests/test_some.py::(\w+) \|", said, re.M) == sorted(re.findall(r"def (test_\w+)", TESTS))
     assert said.count("test_some.py::test_fails (call)") == said.count("seen once") == 1
     assert (folder / "ran").read_text() == "x"
     assert "1 failed" in run(folder, "-n", jobs, "--lf")
