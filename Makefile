@@ -93,8 +93,8 @@ docs: $(VENV)/.installed  ## write the tables of APIs, settings and states in do
 	$(BIN)/python -m tests.tools.config_reference
 	$(BIN)/python -m tests.tools.state_diagrams
 
-picture: $(VENV)/.tested  ## draw docs/console.png and docs/top.png in Chromium, from tests of the console and of odradek top
-	ODRADEK_TEST_PICTURES=docs $(PYTEST) tests/broker/exporter/console/test_page.py tests/commands/top/test_picture.py -k picture
+picture: $(VENV)/.tested  ## draw docs/console.png and docs/top.png in Chromium, docs/dashboard.png from Prometheus' answers, by their tests
+	ODRADEK_TEST_PICTURES=docs $(PYTEST) tests/broker/exporter tests/commands/top/test_picture.py -k picture
 
 wheel: $(VENV)/.installed  ## build dist/odradek-*.whl
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

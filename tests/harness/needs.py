@@ -21,6 +21,7 @@ _NETWORK = "apt-get install iproute2 nftables util-linux"
 REMEDY = {
     "chromium": "apt-get install chromium",
     "kcat": "apt-get install kcat",
+    "prometheus": "apt-get install prometheus",
     "librdkafka-dev": "apt-get install gcc libc6-dev librdkafka-dev",
     **dict.fromkeys([*JARS, "hdfs", "schema-registry", "spark-connector"], _FETCH),
     **dict.fromkeys(["systemd", "systemd-analyze"], _SYSTEMD),
