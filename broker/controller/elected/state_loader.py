@@ -89,21 +89,29 @@ class LoadedState:
         return list(dict.fromkeys(named))
 
     def restarted_members(self, unsettled: Collection[int]) -> dict[int, set[Partition]]:
-        """ISR members, by broker, that restarted unseen after the state was written, where other members stayed.
+        """ISR members, by broker, that restarted unseen after the state was written, but for one that leads.
 
         An active controller would have removed them from the ISR; their logs may have lost records. The same goes for
-        a restarted follower that is `unsettled`: a write about its former registration may have landed since.
+        a restarted follower that is `unsettled`: a write about its former registration may have landed since. Where no
+        member stayed, the others follow one of them: its log is the one that counts from now on, and they may lack
+        records of it. (A session also ends without a restart: then the leader may have committed since.)
         """
         reborn: defaultdict[int, set[Partition]] = defaultdict(set)
         for partition, now in self.context.partition_states.items():
             new = self._restarted_since_write(partition, now.isr) | set(now.isr).intersection(unsettled) - {now.leader}
-            if new and self.context.live_replicas(partition, now.isr) - new:
-                for broker in new:
-                    reborn[broker].add(partition)
+            if not self.context.live_replicas(partition, now.isr) - new:
+                new -= {self._leads_next(partition, now)}
+            for broker in new:
+                reborn[broker].add(partition)
         return dict(reborn)
 
+    def _leads_next(self, partition: Partition, now: LeaderIsrAndControllerEpoch) -> int | None:
+        """The leader, or else the ISR member that an election takes; None if no member lives."""
+        live = self.context.live_replicas(partition, now.isr)
+        return next((one for one in (now.leader, *self.context.replicas(partition)) if one in live), None)
+
     def restarted_leaders(self) -> dict[Partition, int]:
-        """Partitions led by such a broker, because no ISR member stayed; their leader epochs.
+        """Partitions led by a restarted broker, because no ISR member stayed; their leader epochs.
 
         A log that lost its end in a power failure must not replace those records in the same epoch: a replica that
         copied them could not detect the difference (KIP-101). An active controller would have started another epoch.
