@@ -26,8 +26,9 @@ OTHERS = [
 SECONDS = 120
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """One for each test: its groups would go on where those of the test before stopped."""
     made = SecuredBroker.of_every_mechanism(tmp_path_factory.mktemp("secured"))
     try:
         yield made.start()  # type: ignore[misc]  # start() returns a Broker
@@ -42,7 +43,7 @@ def test_secured_users_have_no_error_and_lose_no_record(
 ) -> None:
     """Every user also authenticates as its principal."""
     monkeypatch.setenv(VARIABLE, client_settings.librdkafka_file(broker, way))
-    plan = Plan(6, 12, 1, "steady", None, tmp_path / "report.html", ("--partitions", "2"))
+    plan = Plan(6, 20, 1, "steady", None, tmp_path / "report.html", ("--partitions", "2"))
     since, ledgers = len(broker.log), tmp_path / "ledger"
     words = plan.words(broker.address(way.protocol), ledgers)
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=SECONDS, preexec_fn=die_with_parent)
