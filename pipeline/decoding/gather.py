@@ -63,9 +63,11 @@ class Copies:
         self._ends: list[np.ndarray] = [_ZERO]
         self._nulls: list[np.ndarray] = []
         self._has_nulls = False
+        self._alike, self._size = 0, -1  # the last strings, if they have one size: how many, and that size
 
     def add(self, data: np.ndarray, at: np.ndarray, sizes: np.ndarray) -> None:
         """Of `Growing`."""
+        self._end_alike()
         null = sizes < 0
         lengths = np.where(null, 0, sizes)
         size = int(lengths.sum())
@@ -77,17 +79,25 @@ class Copies:
 
     def add_runs(self, data: np.ndarray, runs: Sequence[Run], size: int) -> None:
         """Of `Growing`."""
-        count, begin = sum(run.rows for run in runs), self._used
-        ends = np.full(count, begin, np.int32)
+        if size != self._size:
+            self._end_alike()
+            self._size = size
+        count, at = sum(run.rows for run in runs), 0
         if size > 0:
-            ends += _counted(count) * np.int32(size)
-            room, at = self._next(count * size).reshape(count, size), 0
+            room = self._next(count * size).reshape(count, size)
             for start, step, rows in runs:
                 room[at : at + rows] = np.ndarray((rows, size), np.uint8, data, start, (step, 1))
                 at += rows
-        self._ends.append(ends)
-        self._nulls.append(np.full(count, size < 0))
-        self._has_nulls |= size < 0
+        self._alike += count
+
+    def _end_alike(self) -> None:
+        """Note where the last strings end: once for all tables of one size, as each of numpy's steps costs some µs."""
+        count, size = self._alike, max(self._size, 0)
+        if count:
+            self._ends.append(_counted(count) * np.int32(size) + np.int32(self._used - count * size))
+            self._nulls.append(np.full(count, self._size < 0))
+            self._has_nulls |= self._size < 0
+            self._alike = 0
 
     def _copy(self, data: np.ndarray, at: np.ndarray, sizes: np.ndarray, size: int) -> None:
         runs = _runs(at, sizes)
@@ -108,6 +118,7 @@ class Copies:
 
     def array(self) -> pa.Array:
         """Of `Growing`."""
+        self._end_alike()
         bounds, null = np.concatenate(self._ends), np.concatenate(self._nulls) if self._has_nulls else _NONE
         values = self._room[: self._used]
         if 2 * self._used < len(self._room):

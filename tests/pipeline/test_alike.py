@@ -305,6 +305,40 @@ def test_scattered_bytes_become_an_array(runs: Sequence[tuple[int, int, int]], s
         assert found.to_pylist() == expected
 
 
+@given(
+    pieces=st.lists(
+        st.tuples(st.booleans(), st.sampled_from((-1, -1, 0, 3, 3, 20)), st.lists(st.integers(1, 40), max_size=3)),
+        max_size=8,
+    ),
+    ended=st.integers(0, 8),
+)
+def test_tables_and_other_pieces_become_one_array(
+    pieces: Sequence[tuple[bool, int, Sequence[int]]], ended: int
+) -> None:
+    """Of one size and of others, with nulls, in any order; `ended`: the piece before which another array begins."""
+    data = np.frombuffer(random.Random(3).randbytes(4000), np.uint8)
+    for column, kind in (
+        (gather.Copies(lambda size: np.empty(size + 100, np.uint8)), pa.binary()),
+        (gather.Views(), pa.binary_view()),
+    ):
+        found, expected = list[bytes | None](), list[bytes | None]()
+        for number, (is_table, size, counts) in enumerate(pieces):
+            if number == ended:
+                found += column.array().to_pylist()
+            runs = [gather.Run(at * 7, size + 5, rows) for at, rows in enumerate(counts)]
+            starts = np.array([run.at + row * run.step for run in runs for row in range(run.rows)], np.int64)
+            if is_table:
+                column.add_runs(data, runs, size)
+            else:
+                starts = np.arange(len(starts)) * 23
+                column.add(data, starts, np.full(len(starts), size))
+            expected += [None if size < 0 else data[start : start + size].tobytes() for start in starts]
+        last = column.array()
+        last.validate(full=True)
+        assert last.type == kind
+        assert found + last.to_pylist() == expected
+
+
 def test_a_range_within_a_table_is_read() -> None:
     log = Log()
     log.batch([record[1:] for record in records([(300, 5, 100, 0, 0)])])
