@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -154,3 +156,22 @@ def test_next_worker_adds_to_the_counts() -> None:
         times.executed(5, 0)
         times.store()
         assert sum(words[AT_ONCE * WORDS : AT_ONCE * WORDS + SUM]) == 10 * number
+
+
+def test_only_apis_with_requests_take_memory() -> None:
+    """Pages of shared memory exist once a process has read or written them."""
+    mapping = mmap.mmap(-1, latencies.SIZE)
+    before, words = _resident_kib(), memoryview(mapping).cast("q")
+    times, connection = RequestTimes(words, PIPELINED), _connection()
+    for key in (3, latencies.KEYS - 1):
+        times.taken(connection, key)
+        times.answered(connection)
+    times.store()
+    of_a_row = ROW * 8 // mmap.PAGESIZE + 2
+    assert 0 < _resident_kib() - before <= 3 * of_a_row * mmap.PAGESIZE // 1024
+
+
+def _resident_kib() -> int:
+    """The shared memory of this process that is in use."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssShmem:")[2].split()[0])
