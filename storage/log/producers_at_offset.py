@@ -48,8 +48,9 @@ def entries_at(
 ) -> list[ProducerEntry]:
     """All producers as of `offset`, at which a batch begins, at byte `position`. Raises OSError."""
     table = partition.producers.table(values[slots.F_PSTATE_GEN])
-    kept, unknown = [], set()
+    kept, unknown = [], set(behind.ended)  # also those that the table has dropped since: their transactions are open
     for entry in table.entries() if table is not None else ():
+        unknown.discard(entry.producer_id)
         former = None if entry.producer_id in behind.ended else _without(entry, offset)
         if former is not None:
             kept.append(former)

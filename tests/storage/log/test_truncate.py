@@ -545,3 +545,20 @@ def test_transaction_begun_without_sequences_stays_open(tmp_path: Path) -> None:
         assert (state.leo, state.unstable) == (1, 0)
     finally:
         world.close()
+
+
+def test_transaction_whose_marker_is_cut_off_is_open_though_its_producer_was_forgotten(tmp_path: Path) -> None:
+    """The marker is of a later epoch: nothing of its producer is left in the table but that, and others need room."""
+    with follower(tmp_path, producers_max=1) as world:
+        partition = world.partition()
+        begun = logs.batch(0, attributes=0x10, producer=(4, 0, 0), timestamp=NOW)
+        receive(partition, begun + logs.marker(1, 4, 1, commit=False))
+        receive(partition, sent(2, 30, producer=(5, 0, -1)))
+        for number in range(30):
+            receive(partition, sent(32 + number, producer=(100 + number, 0, 0)))
+        with partition.locked() as values:
+            table = partition.producers.table(values[slots.F_PSTATE_GEN])
+            assert table is not None and table.find(4) < 0
+        cut(partition, 1)
+        assert partition.state().unstable == 0
+        assert faults(world) == []
