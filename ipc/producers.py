@@ -15,9 +15,10 @@ Crash rule: a batch's words are stored before the count that makes it visible, a
             Applying a batch again (repair replays [pstate_leo, leo)) changes nothing: its last offset is known.
             The next process that grows the table replaces a region of the next generation that was not published.
 Expiry and growth copy the live entries to the next generation, word by word, under the lock. A partition keeps
-`odradek.producers.max` of them: at that number, the next generation takes over the newer half, by last offset (clients
-set the timestamps), and all with open transactions. Each entry keeps the last five batches, as Kafka does: they let the
-broker answer a retry of up to five requests in flight with its first offset (KIP-98).
+`odradek.producers.max` of them: at that number, the next generation takes over the newer half, by the offset of the
+last batch or marker (clients set the timestamps), and all with open transactions. Each entry keeps the last five
+batches, as Kafka does: they let the broker answer a retry of up to five requests in flight with its first offset
+(KIP-98).
 """
 
 from __future__ import annotations
@@ -161,9 +162,9 @@ class ProducerTable:
         return by_offset[:count] + [at for at in older if words[at + TXN_FIRST] or ~words[at] in staying]
 
     def last_offset(self, at: int) -> int:
-        """The last offset of the newest batch kept for the producer at `at`; -1 without one."""
-        count = self.words[at + COUNT]
-        return self.words[at + _RING + 4 * ((count - 1) % KEPT) + 2] if count else -1
+        """The last offset of the producer's newest batch or marker here; -1 without one. A fenced one has no batch."""
+        words, count = self.words, self.words[at + COUNT]
+        return max(words[at + MARKED], words[at + _RING + 4 * ((count - 1) % KEPT) + 2] if count else -1)
 
     def copy_from(self, other: ProducerTable, places: Iterable[int]) -> None:
         """Copy the entries at `places` of `other`; they must be new to this table, and it must have room."""

@@ -11,7 +11,7 @@ import pytest
 from odradek.ipc import slots
 from odradek.ipc.region import SharedMemoryFull
 from odradek.protocol import errors
-from odradek.storage.log import append, opening
+from odradek.storage.log import append, control_batch, opening
 from odradek.storage.log.log import Log
 from odradek.storage.log.partition import Partition
 from odradek.storage.producers import snapshots
@@ -153,6 +153,20 @@ def test_producers_max_keeps_the_latest_and_open_transactions(tmp_path: Path) ->
             put(partition, batch(b"v", producer=one, sequence=0))
             assert partition.producers.table(partition.state().pstate_gen).used <= 100  # type: ignore[union-attr]  # it has a table
         assert 7 in known(made.partition(1))
+
+
+def test_producers_max_keeps_a_producer_that_was_just_fenced(tmp_path: Path) -> None:
+    """Its marker has dropped the batches of its former epoch."""
+    with live(tmp_path, producers_max=SERVED) as made:
+        partition = made.partition()
+        open_transaction(partition, 7)
+        put(partition, *[batch(b"v", producer=one, sequence=0) for one in range(1000, 999 + SERVED)])
+        assert control_batch.write_marker(partition, 7, 1, 0, False, NOW) == errors.NONE
+        put(partition, batch(b"v", producer=2000, sequence=0))
+        assert 7 in known(partition) and 1000 not in known(partition)
+        zombie = batch(b"v", producer=7, sequence=1)
+        put(partition, zombie)
+        assert zombie.error == errors.INVALID_PRODUCER_EPOCH
 
 
 def test_forgotten_producer_may_continue(tmp_path: Path) -> None:
