@@ -121,6 +121,9 @@ class Groups(Ownership):
         for group_id in [name for name, group in self._groups.items() if group.partition == partition]:
             self._discard(group_id, Error.NOT_COORDINATOR)
         self._drop(partition)
+        for producer_id in list(self._open):  # deleted groups: their markers may be written elsewhere
+            for group_id in self._open[producer_id] - self._groups.keys():
+                self._end_open(producer_id, group_id)
 
     def _drop(self, partition: int) -> None:
         self._deleted.pop(partition, None)
@@ -462,7 +465,9 @@ class Groups(Ownership):
         if buried and group.id not in self._groups:
             group.state = State.EMPTY
             self._groups[group.id] = group
-        self._groups.get(group.id, group).offsets.restore(offsets)
+        there = self._groups.get(group.id) or self._create(group.id)  # another removal may have buried it since
+        there.offsets.restore(offsets)
+        self._drop_unused(there)
 
     # -- groups as a whole ------------------------------------------------------------------------------------
 

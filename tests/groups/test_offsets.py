@@ -513,3 +513,29 @@ def test_listing_filters_by_state_and_type() -> None:
     assert [g.id for g in world.groups.listing(["empty", "stable"])] == ["b"]
     assert [g.id for g in world.groups.listing(types=["Classic"])] == ["a", "b"]
     assert world.groups.listing(types=["consumer"]) == []
+
+
+def test_offset_whose_deletion_fails_outlives_the_deletion_of_all_others() -> None:
+    """Both tombstones wait for the lock; the topic's offset is the group's last one then."""
+    world = World()
+    world.commit(7, ("u", 0))
+    world.commit(8, ("t", 0))
+    world.log.busy = True
+    token = world.token()
+    world.groups.delete_offsets("g", [("u", 0)], token, world.now)
+    drain(world.groups.forgetting({"t"}, world.now))
+    world.settle()
+    world.log.busy, world.log.error = False, Error.KAFKA_STORAGE_ERROR
+    world.writer.write(world.now)
+    world.settle()
+    assert world.answer(token)[0]
+    assert world.committed(("u", 0)) == 7
+
+
+def test_producer_of_a_deleted_group_is_forgotten_with_the_partition() -> None:
+    world = World()
+    world.commit(7, ("u", 0), producer=(5, 0))
+    world.groups.delete_group("g", world.token(), world.now)
+    world.settle()
+    world.groups.unload(0)
+    assert not world.groups._open
