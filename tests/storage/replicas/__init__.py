@@ -1,0 +1,1 @@
+"""Replicas of one log, with real files, compared with one model."""
