@@ -98,8 +98,10 @@ class World:
             client.stop()
 
     def await_more(self, more: int = 30, seconds: float = 60) -> None:
-        """Wait until every producer makes progress."""
+        """Wait until every producer makes progress, and a transaction was completed."""
         load.await_more(self.producers, more, seconds, lambda: self.broker.log[-6000:])
+        transactors = [owner for owner in self.owners if isinstance(owner, Transactor)]
+        wait_until(lambda: all(one.decided for one in transactors), seconds, "a transaction is completed")
 
     @property
     def acked(self) -> int:
