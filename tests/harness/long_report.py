@@ -1,9 +1,9 @@
 """tests/LONG.md: the results and the output of all tests marked `long`.
 
 `make test-long` (pytest's `-m long --report FILE`) writes it at the end; a run of some of them does not change it. A
-journal in pytest's cache has a JSON line for each report. `make test-long ARGS=--rest` continues an interrupted run: it
-runs the tests without a report in the journal. `make test-long ARGS=--lf` runs the failed tests again, on the current
-tree, and adds their results.
+run that Ctrl-C ends names the tests that did not run. A journal in pytest's cache has a JSON line for each report.
+`make test-long ARGS=--rest` continues such a run: it runs the tests without a report in the journal. `make test-long
+ARGS=--lf` runs the failed tests again, on the current tree, and adds their results.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class LongReport:
         self._counts: Counter[str] = Counter()
         self._failed: list[str] = []
         self._called: list[pytest.TestReport] = []
+        self._collected: set[str] = set()
 
     def begin(self) -> list[str]:
         """Read the results of the run that this one continues; returns the finished tests."""
@@ -122,6 +123,15 @@ class LongReport:
             with self._journal.open("a") as file:
                 file.write(json.dumps((time.monotonic() - self._began, kind, value)) + "\n")
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """The tests of a run without workers."""
+        self._collected.update(item.nodeid for item in session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Every worker collects the same tests."""
+        self._collected.update(ids)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Each test has three reports: setup, call and teardown."""
         if report.when == "call" or not report.passed:
@@ -137,12 +147,13 @@ class LongReport:
             self._failed.append(f"{report.nodeid} ({report.when})")
         if report.when == "call" or report.outcome != "passed":
             self._counts[report.outcome] += 1
+            self._collected.discard(report.nodeid)
         if report.when == "call":
             self._called.append(report)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Write the report, unless the run was interrupted."""
-        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        """Write the report, also when Ctrl-C ends the run."""
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
             return
         if self._again:
             with self._path.open("a") as file:
@@ -152,7 +163,8 @@ class LongReport:
 
     def _whole(self) -> str:
         words = [f"# The long tests\n\n{self._summary()}\n\n{_where(self._pieces)}\n"]
-        words += [self._failures()] if self._failed else []
+        words += [_list("Failed", self._failed)] if self._failed else []
+        words += [_list("Not run", sorted(self._collected))] if self._collected else []
         words += ["## Each test\n", _table(self._called), "## What they said\n"]
         words += [_said(report) for report in self._called if report.capstdout.strip()]
         return "\n".join(words)
@@ -162,16 +174,18 @@ class LongReport:
             f"\n## What had failed, run again\n\n{self._summary()}\n\n{_where(self._pieces)}\n",
             _table(self._called),
         ]
-        return "\n".join(words + ([self._failures()] if self._failed else []))
-
-    def _failures(self) -> str:
-        return "## Failed\n\n" + "\n".join(f"- {name}" for name in self._failed) + "\n"
+        return "\n".join(words + ([_list("Failed", self._failed)] if self._failed else []))
 
     def _summary(self) -> str:
         counts = ", ".join(f"{self._counts[word]:,} {word}" for word in ("passed", "failed", "skipped"))
+        counts += f", {len(self._collected):,} not run" if self._collected else ""
         minutes, pieces = (self._before + time.monotonic() - self._began) / 60, len(self._pieces)
         broken = f", in {pieces} pieces" if pieces > 1 else ""
         return f"Written by `make test-long`: {counts} in {minutes:.0f} minutes{broken}."
+
+
+def _list(title: str, names: Sequence[str]) -> str:
+    return f"## {title}\n\n" + "\n".join(f"- {name}" for name in names) + "\n"
 
 
 def _now() -> str:

@@ -80,3 +80,33 @@ def test_killed_run_resumes_with_the_remaining_tests(tmp_path: Path, jobs: str) 
     assert re.search(r"0 passed, 1 failed, 0 skipped in \d minutes\.", again)
     assert "5 passed" not in run(folder, "-n", jobs)
     assert (folder / "ran").read_text() == "xx", "a whole run runs every test"
+
+
+WAITS = """
+import os, signal, time
+import pytest
+
+pytestmark = pytest.mark.long
+
+def test_runs():
+    pass
+
+def test_is_interrupted():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+
+def test_does_not_run():
+    pass
+"""
+
+
+def test_interrupted_run_names_what_did_not_run(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers = long\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "tests" / "test_some.py").write_text(WAITS)
+    run(tmp_path, "-n", "0")
+    said = (tmp_path / "tests" / "LONG.md").read_text()
+    assert "1 passed, 0 failed, 0 skipped, 2 not run in " in said
+    not_run = "## Not run\n\n- tests/test_some.py::test_does_not_run\n- tests/test_some.py::test_is_interrupted\n"
+    assert not_run in said
