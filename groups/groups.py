@@ -122,7 +122,7 @@ class Groups(Ownership):
             self._discard(group_id, Error.NOT_COORDINATOR)
         self._drop(partition)
         for producer_id in list(self._open):  # deleted groups: their markers may be written elsewhere
-            for group_id in self._open[producer_id] - self._groups.keys():
+            for group_id in [name for name in self._open[producer_id] if name not in self._groups]:
                 self._end_open(producer_id, group_id)
 
     def _drop(self, partition: int) -> None:
@@ -428,7 +428,7 @@ class Groups(Ownership):
             if undecided:  # only the log shows the outcome of those commits
                 self.reset(group.id, now)
             else:
-                self._restore(group, {tp: before[tp] for tp, _ in some if tp in before}, buried)
+                self._restore(group, {tp: before[tp] for tp, _ in some if tp in before})
 
         self._write_tombstones(group.id, tombstones, restore, answer)
 
@@ -458,14 +458,18 @@ class Groups(Ownership):
         if not left:
             tell()
 
-    def _restore(self, group: Group, offsets: Any, buried: bool) -> None:
-        """Put back offsets that are still in the log. A group that is no longer served is loaded from there."""
+    def _restore(self, group: Group, offsets: Any) -> None:
+        """Put back offsets that are still in the log. A group that is no longer served is loaded from there.
+
+        This removal has buried the group, or another one since: with its generation and the time since it is empty,
+        which expiry counts from.
+        """
         if self._served(group.id):
             return
-        if buried and group.id not in self._groups:
+        if group.id not in self._groups:
             group.state = State.EMPTY
             self._groups[group.id] = group
-        there = self._groups.get(group.id) or self._create(group.id)  # another removal may have buried it since
+        there = self._groups[group.id]
         there.offsets.restore(offsets)
         self._drop_unused(there)
 

@@ -20,8 +20,12 @@ the ISR, provided that others are in it. `epoch` of a broker is its registration
 A controller may die before it sees the registration, and the late write may land before the next controller reads. So
 the tree records which broker epochs controllers have handled, written after the leader epochs that those required
 (broker.controller.elected.settled_epochs). A broker with any other epoch has no fetch instructions, or only very recent
-ones: it leaves the ISRs in which it is a follower and others stay (broker.controller.elected.state_loader:
-restarted_members). Not covered:
+ones: it leaves the ISRs in which it is a follower (broker.controller.elected.state_loader: restarted_members). Where
+all members of an ISR have restarted unseen, one leads and the others leave: it may have committed records without them.
+If its log directory then turns out to be broken, the partition has no leader until that is mended or
+`unclean.leader.election.enable` allows another: records before availability. Not covered:
+- While there is a controller, it sees a loss of all members at once as one change: NO_LEADER with the whole ISR. The
+  first to return is elected, and the others stay in the ISR though it may have records that they lost with their power.
 - A broker that shuts down receives the epoch in which another broker leads its partitions, and could fetch in it before
   the new leader learns, at the same moment, that the broker is offline. It syncs its log when it stops.
 """

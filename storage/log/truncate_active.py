@@ -82,7 +82,7 @@ def carry_out(partition: Partition, state: SlotState, cut: SegmentEnd) -> SlotSt
     _remove_snapshots(partition.directory, cut.leo)
     begun = (one.txn_first for one in cut.producers if one.txn_first >= 0)
     generation = state.pstate_gen
-    if generation:
+    if generation or cut.producers:
         generation = partition.producers.replace(cut.producers, generation, partition.config.producers_max)
     return state._replace(
         generation=state.generation + 1,

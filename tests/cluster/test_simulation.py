@@ -75,6 +75,11 @@ def test_lost_controller_requests_lose_no_acknowledged_record_in_many_histories(
     run(first + SHIFTED, PLAYED, LOST)
 
 
+def test_sessions_and_power_lost_without_a_controller_lose_no_acknowledged_record() -> None:
+    """A follower that lost power stayed in the ISR where its leader had lost its session: seed 52202 finds that."""
+    run(52200, 4, BACK)
+
+
 def test_deaths_of_future_leaders_lose_no_acknowledged_record() -> None:
     """The epoch of a dead leader once stayed before records of the former epoch: seed 930059 finds that."""
     run(930052, 8, DYING)

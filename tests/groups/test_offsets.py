@@ -539,3 +539,21 @@ def test_producer_of_a_deleted_group_is_forgotten_with_the_partition() -> None:
     world.settle()
     world.groups.unload(0)
     assert not world.groups._open
+
+
+def test_group_of_two_failed_deletions_keeps_its_generation_and_its_age() -> None:
+    """The second buries the group; expiry counts from the time since it is empty."""
+    world = World()
+    world.commit(7, ("u", 0))
+    world.commit(8, ("t", 0))
+    (group,) = world.groups._groups.values()
+    group.generation, group.protocol_type, group.state_since_ms = 5, "consumer", world.now.wall_ms
+    world.log.busy = True
+    world.groups.delete_offsets("g", [("u", 0)], world.token(), world.now)
+    world.groups.delete_group("g", world.token(), world.now)
+    world.settle()
+    world.log.busy, world.log.error = False, Error.NOT_ENOUGH_REPLICAS
+    world.writer.write(world.now)
+    world.settle()
+    assert (world.committed(("u", 0)), world.committed(("t", 0))) == (7, 8)
+    assert list(world.groups._groups.values()) == [group] and group.generation == 5

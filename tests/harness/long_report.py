@@ -155,6 +155,8 @@ class LongReport:
         """Write the report, also when Ctrl-C ends the run."""
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
             return
+        if exitstatus == pytest.ExitCode.INTERRUPTED and not self._called:  # or a module cannot be imported
+            return
         if self._again:
             with self._path.open("a") as file:
                 file.write(self._added())

@@ -3,7 +3,7 @@
 A round of the event loop begins when its events are known. A request that later ones must not overtake is timed alone.
 Pipelined requests are timed together, those of one flush, from the beginning of their round: none of them costs a call
 of the clock. The counts are kept in lists, which cost a third of shared memory's words, and stored ten times a second.
-An API gets its list, and its pages of shared memory, with its first request: those of all take 0.6 MB in each worker.
+An API gets its list with its first request: those of all take 0.3 MB in each worker, and 0.3 MB of its resident memory.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ class Elected:
 
     def _begin(self) -> None:
         """Decide and send requests, based on the state just read."""
+        resumed = self._loaded.restarted_leaders()  # first: where the ISR changes, the epoch does as well
         self._exclude(self._loaded.restarted_members(self._settled_epochs.unsettled(self.context.live)))
-        resumed = self._loaded.restarted_leaders()
         self.settle(lambda: self.context.raise_epochs(resumed))
         self.broker_requests.send_full_state(set(self.context.live))
         self.replace_failed()

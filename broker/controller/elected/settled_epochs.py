@@ -4,8 +4,8 @@ Layout    : `/odradek/lives`, JSON: by broker the czxid of its settled registrat
             the broker to an ISR any more. Kafka's controllers neither read nor write it.
 Owner     : the cluster; the elected controller writes it, fenced by its controller epoch.
 Crash rule: an epoch is recorded after all state changes that the broker's start causes: a controller that dies before
-            leaves it unsettled. The next controller then removes the broker from ISRs in which it is a follower and
-            others stay: a write about a former registration may have added it while there was no controller. A broker
+            leaves it unsettled. The next controller then removes the broker from ISRs in which it is a follower: a
+            write about a former registration may have added it while there was no controller. A broker
             that has really caught up rejoins. A broker that started under a Kafka controller is treated the same.
 """
 

@@ -562,3 +562,19 @@ def test_transaction_whose_marker_is_cut_off_is_open_though_its_producer_was_for
         cut(partition, 1)
         assert partition.state().unstable == 0
         assert faults(world) == []
+
+
+def test_transaction_whose_marker_is_cut_off_is_open_in_a_partition_without_producers(tmp_path: Path) -> None:
+    """All producers have expired and the broker has started again: the partition has no table."""
+    with follower(tmp_path) as world:
+        partition = world.partition()
+        begun = logs.batch(0, attributes=0x10, producer=(4, 0, 0), timestamp=NOW)
+        receive(partition, begun + logs.marker(1, 4, 0, commit=True))
+        with partition.locked() as values:
+            values[slots.F_PSTATE_GEN] = 0
+            partition.slot.publish(values)
+        cut(partition, 1)
+        assert partition.state().unstable == 0
+        receive(partition, logs.marker(1, 4, 1, commit=False))
+        assert partition.state().aborted == 1
+        assert faults(world) == []
