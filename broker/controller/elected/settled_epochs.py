@@ -5,8 +5,8 @@ Layout    : `/odradek/lives`, JSON: by broker the czxid of its settled registrat
 Owner     : the cluster; the elected controller writes it, fenced by its controller epoch.
 Crash rule: an epoch is recorded after all state changes that the broker's start causes: a controller that dies before
             leaves it unsettled. The next controller then removes the broker from ISRs in which it is a follower: a
-            write about a former registration may have added it while there was no controller. A broker
-            that has really caught up rejoins. A broker that started under a Kafka controller is treated the same.
+            write about a former registration may have added it while there was no controller. A broker that has really
+            caught up rejoins. A broker that started under a Kafka controller is treated the same.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ PARTITIONS, TIMEOUT_MS = 2, 1 << 40  # no request waits for too long: it would b
 
 
 class Shared:
-    """One partition: who leads it, since when, the log of each broker, and what is committed."""
+    """One partition: its leader and leader epoch, the log of each broker, and the committed records."""
 
     def __init__(self) -> None:
         self.leader = self.epoch = 0

@@ -247,7 +247,7 @@ class Replicas:
             one.follow(self.epoch)
 
     def history_of(self, one: Replica) -> History:
-        """The log of which the replica's is the beginning."""
+        """The log that begins with the records of the replica."""
         return self.now if one.source == self.epoch else self.former[one.source]
 
     def expire(self, number: int) -> None:
