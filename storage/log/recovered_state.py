@@ -19,13 +19,11 @@ def described(partition: Partition, state: SlotState, found: Recovered) -> SlotS
 
     Producers get a new generation of their table. Caller holds the lock.
     """
-    generation = state.pstate_gen
-    if found.producers or generation:
-        renewal.renew()
-        generation = partition.producers.replace(
-            shared_producers(found.producers), generation, partition.config.producers_max
-        )
-        renewal.renew()
+    renewal.renew()
+    generation = partition.producers.replace(
+        shared_producers(found.producers), state.pstate_gen, partition.config.producers_max
+    )
+    renewal.renew()
     return state._replace(
         generation=state.generation + 1,
         log_start=found.log_start,

@@ -66,8 +66,10 @@ class Producers:
 
     def replace(self, entries: Iterable[ProducerEntry], generation: int, most: int) -> int:
         """Make a table of `entries`, or of the newest if there are more than `most`; returns its generation, for the
-        caller to publish. SharedMemoryFull."""
+        caller to publish. Without a table and without producers there is none: 0. SharedMemoryFull."""
         kept = _newest(list(entries), most)
+        if not generation and not kept:
+            return 0
         table = self._next(generation, len(kept) + 1, most)
         for entry in renewal.along(kept):
             table.load(entry)

@@ -81,9 +81,7 @@ def carry_out(partition: Partition, state: SlotState, cut: SegmentEnd) -> SlotSt
     transactions.cut(path + names.TXN_INDEX, cut.leo)
     _remove_snapshots(partition.directory, cut.leo)
     begun = (one.txn_first for one in cut.producers if one.txn_first >= 0)
-    generation = state.pstate_gen
-    if generation or cut.producers:
-        generation = partition.producers.replace(cut.producers, generation, partition.config.producers_max)
+    generation = partition.producers.replace(cut.producers, state.pstate_gen, partition.config.producers_max)
     return state._replace(
         generation=state.generation + 1,
         log_start=min(state.log_start, cut.leo),
