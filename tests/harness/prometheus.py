@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -12,7 +12,8 @@ from urllib.request import urlopen
 
 import yaml
 
-from .process import die_with_parent, free_port, wait_until
+from .process import free_port
+from .serving import serving
 
 
 class Prometheus:
@@ -20,7 +21,7 @@ class Prometheus:
 
     def __init__(self, folder: Path, targets: Sequence[str], rules: Path) -> None:
         self._folder, self._port = folder, free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._stack = ExitStack()
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "scrape_configs": [{"job_name": "odradek", "static_configs": [{"targets": list(targets)}]}],
@@ -29,37 +30,21 @@ class Prometheus:
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
 
     def __enter__(self) -> Prometheus:
-        with (self._folder / "prometheus.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    "prometheus",
-                    f"--config.file={self._folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={self._folder / 'tsdb'}",
-                    f"--web.listen-address=127.0.0.1:{self._port}",
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=die_with_parent,
-            )
-        try:
-            wait_until(self._is_ready, 60, f"Prometheus is ready\n{self._folder}/prometheus.log")
-        except BaseException:
-            self.__exit__()
-            raise
+        words = [
+            "prometheus",
+            f"--config.file={self._folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={self._folder / 'tsdb'}",
+            f"--web.listen-address=127.0.0.1:{self._port}",
+        ]
+        self._stack.enter_context(serving(words, self._folder / "prometheus.log", self._is_ready, 60))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        self._stack.close()
 
     def _is_ready(self) -> bool:
-        try:
-            with urlopen(f"http://127.0.0.1:{self._port}/-/ready", timeout=10) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        with urlopen(f"http://127.0.0.1:{self._port}/-/ready", timeout=10) as answer:
+            return bool(answer.status == 200)
 
     def ask(self, name: str, **parameters: object) -> Any:
         """The data of an answer of the HTTP API, as `query_range` or `rules`; an OSError with what it refuses."""

@@ -6,8 +6,8 @@ import base64
 import http.client
 import json
 import ssl
-import subprocess
 import threading
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from urllib.request import Request, urlopen
 
 from .java import OPTIONS
 from .needs import registry_jar
-from .process import die_with_parent, free_port, wait_until
+from .process import free_port
+from .serving import serving
 
 HERE = "127.0.0.1"
 SECONDS = 300
@@ -29,7 +30,7 @@ class SchemaRegistry:
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
         self._folder, self._bootstrap, self.port = folder, bootstrap, free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._stack = ExitStack()
 
     @property
     def url(self) -> str:
@@ -37,25 +38,12 @@ class SchemaRegistry:
         return f"http://{HERE}:{self.port}{_PATH}"
 
     def __enter__(self) -> SchemaRegistry:
-        with (self._folder / "registry.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                ["java", *OPTIONS, *self._options(), "-jar", str(registry_jar())],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=die_with_parent,
-            )
-        try:
-            wait_until(self._is_up, SECONDS, f"the registry answers\n{self._folder}/registry.log")
-        except BaseException:
-            self.__exit__()
-            raise
+        words = ["java", *OPTIONS, *self._options(), "-jar", str(registry_jar())]
+        self._stack.enter_context(serving(words, self._folder / "registry.log", self._is_up, SECONDS))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        self._stack.close()
 
     def _options(self) -> list[str]:
         settings = {
@@ -69,11 +57,7 @@ class SchemaRegistry:
         return [f"-D{name}={value}" for name, value in settings.items()]
 
     def _is_up(self) -> bool:
-        assert self._process is not None and self._process.poll() is None, "the registry has ended"
-        try:
-            return isinstance(self.call("GET", "/subjects"), list)
-        except OSError:
-            return False
+        return isinstance(self.call("GET", "/subjects"), list)
 
     def register(self, subject: str, schema: Any, **more: Any) -> int:
         """Register a schema as a version of the subject; returns its id."""

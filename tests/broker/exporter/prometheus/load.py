@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
@@ -31,10 +31,9 @@ def running(bootstrap: str) -> Iterator[None]:
 
 
 def _create(bootstrap: str) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     refuses = NewTopic(REFUSES, 1, 1, topic_configs={"message.timestamp.before.max.ms": "1000"})
-    admin.create_topics([*(NewTopic(topic, 6, 3) for topic in TOPICS), refuses])
-    admin.close()
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+        admin.create_topics([*(NewTopic(topic, 6, 3) for topic in TOPICS), refuses])
 
 
 def _produce(bootstrap: str, ends: threading.Event) -> None:
@@ -47,11 +46,11 @@ def _produce(bootstrap: str, ends: threading.Event) -> None:
 
 def _consume(bootstrap: str, ends: threading.Event) -> None:
     settings = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest", "enable_auto_commit": False}
-    quick = KafkaConsumer(*TOPICS, group_id="reports", **settings)
-    slow = KafkaConsumer("flights", group_id="billing", max_poll_records=10, **settings)
-    while not ends.wait(_TURN_SECONDS):
-        for consumer in (quick, slow):
-            if consumer.poll(100):
-                consumer.commit()
-    quick.close()
-    slow.close()
+    with (
+        closing(KafkaConsumer(*TOPICS, group_id="reports", **settings)) as quick,
+        closing(KafkaConsumer("flights", group_id="billing", max_poll_records=10, **settings)) as slow,
+    ):
+        while not ends.wait(_TURN_SECONDS):
+            for consumer in (quick, slow):
+                if consumer.poll(100):
+                    consumer.commit()
