@@ -10,20 +10,23 @@ Lock      : the role byte of the binder.
 Crash rule: a request to a dead process ends in ControlTimeout; a lost event is harmless, as the process table
             and the metadata version say the same.
 This module sets what is unsafe in zmq by default: LINGER is endless, HWM is 1000 messages, waits have no limit.
+zmq itself is loaded with the first socket: a broker of a program may never need one (process.supervisor_bus).
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any
-
-import zmq
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker.errors import OdradekError
+
+if TYPE_CHECKING:
+    import zmq
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +44,10 @@ class ControlTimeout(ControlError):
     """No answer came in time."""
 
 
-def _socket(kind: int, receive_timeout_ms: int) -> zmq.Socket[bytes]:
-    made: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
+def _socket(kind: str, receive_timeout_ms: int) -> zmq.Socket[bytes]:
+    import zmq
+
+    made: zmq.Socket[bytes] = zmq.Context.instance().socket(getattr(zmq, kind))
     made.setsockopt(zmq.LINGER, 0)
     made.setsockopt(zmq.SNDHWM, _HWM)
     made.setsockopt(zmq.RCVHWM, _HWM)
@@ -51,24 +56,49 @@ def _socket(kind: int, receive_timeout_ms: int) -> zmq.Socket[bytes]:
     return made
 
 
-def _address(run_dir: Path, name: str) -> str:
-    return f"ipc://{run_dir / name}"
+def server_path(run_dir: Path, name: str) -> Path:
+    """The socket of the process `name` that takes commands."""
+    return run_dir / f"control-{name}.ipc"
+
+
+def events_path(run_dir: Path) -> Path:
+    """The socket of the events."""
+    return run_dir / "events.ipc"
+
+
+def _bound(kind: str, path: Path, listening: int) -> zmq.Socket[bytes]:
+    """A socket at `path`: one that listens there already, of which it has a copy, if `listening` is a descriptor."""
+    import zmq
+
+    made = _socket(kind, 0)
+    try:
+        if listening >= 0:
+            made.setsockopt(zmq.USE_FD, os.dup(listening))
+        made.bind(f"ipc://{path}")
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 class ControlServer:
     """Answers commands. Poll `fileno()`, and call `serve()` on every wake: zmq's fd is edge-triggered."""
 
-    def __init__(self, run_dir: Path, name: str, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, run_dir: Path, name: str, handlers: Mapping[str, Handler], listening: int = -1) -> None:
+        """`listening`: the descriptor of a socket that listens at `server_path`; -1: zmq makes one."""
         self._handlers = dict(handlers)
-        self._socket = _socket(zmq.REP, 0)
-        self._socket.bind(_address(run_dir, f"control-{name}.ipc"))
+        self._socket = _bound("REP", server_path(run_dir, name), listening)
 
     def fileno(self) -> int:
         """The fd that becomes readable when there may be commands."""
+        import zmq
+
         return int(self._socket.getsockopt(zmq.FD))
 
     def serve(self) -> int:
         """Answer all waiting commands; returns how many."""
+        import zmq
+
         count = 0
         while int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             self._socket.send(json.dumps(self._answer(self._socket.recv())).encode())
@@ -98,12 +128,14 @@ class ControlServer:
 class EventPublisher:
     """Sends events to subscribers; never waits, and drops events without a subscriber."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self._socket = _socket(zmq.PUB, 0)
-        self._socket.bind(_address(run_dir, "events.ipc"))
+    def __init__(self, run_dir: Path, listening: int = -1) -> None:
+        """`listening`: as a ControlServer's, at `events_path`."""
+        self._socket = _bound("PUB", events_path(run_dir), listening)
 
     def publish(self, event: str, **details: Any) -> None:
         """Send one event; `details` must be JSON."""
+        import zmq
+
         message = {"event": event, "time_ms": time.time_ns() // 1_000_000, **details}
         try:
             self._socket.send(json.dumps(message).encode(), zmq.NOBLOCK)
@@ -117,8 +149,10 @@ class EventPublisher:
 
 def request(run_dir: Path, name: str, command: str, timeout_ms: int = 5000, **arguments: Any) -> dict[str, Any]:
     """Send `command` to the process `name`; returns its answer. Raises ControlTimeout or ControlError."""
-    with _socket(zmq.REQ, timeout_ms) as asking:
-        asking.connect(_address(run_dir, f"control-{name}.ipc"))
+    import zmq
+
+    with _socket("REQ", timeout_ms) as asking:
+        asking.connect(f"ipc://{server_path(run_dir, name)}")
         try:
             asking.send(json.dumps({"command": command, **arguments}).encode())
             answer = json.loads(asking.recv())
@@ -131,9 +165,11 @@ def request(run_dir: Path, name: str, command: str, timeout_ms: int = 5000, **ar
 
 def events(run_dir: Path, timeout_ms: int = 1000) -> Generator[dict[str, Any] | None, None, None]:
     """Every event from now on, with None for each `timeout_ms` without one."""
-    with _socket(zmq.SUB, timeout_ms) as listening:
+    import zmq
+
+    with _socket("SUB", timeout_ms) as listening:
         listening.setsockopt(zmq.SUBSCRIBE, b"")
-        listening.connect(_address(run_dir, "events.ipc"))
+        listening.connect(f"ipc://{events_path(run_dir)}")
         while True:
             try:
                 yield dict(json.loads(listening.recv()))

@@ -160,7 +160,7 @@ class Supervisor:
         if time.monotonic() < self._next_load:
             return
         try:
-            self._bus.open()
+            self._bus.listen()
             self._finish = self._last_steps()
         except Exception:
             log.exception("no commands and no events yet: trying again in %g s", LOAD_AGAIN_S)

@@ -208,6 +208,30 @@ def test_commands_reach_a_broker_that_has_just_started() -> None:
         assert answers(broker.bootstrap)
 
 
+def test_libraries_that_nothing_needs_are_not_loaded() -> None:
+    """ZeroMQ and OpenSSL are a tenth of the memory of such a broker. A subscriber, too, makes it load the first."""
+    with Broker() as broker:
+        assert answers(broker.bootstrap)
+        wait_until((run_dir_of(broker) / "events.ipc").exists, 60, "it listens for subscribers")
+        assert not any(_loaded(one, "libzmq", "libcrypto") for one in family(broker.pid))
+        for event in control_bus.events(run_dir_of(broker), 500):
+            if event is not None and event["event"] == "died":
+                break
+            if _loaded(psutil.Process(broker.pid), "libzmq"):
+                _kill_janitor(broker)
+        assert control_bus.request(run_dir_of(broker), "supervisor", "status")["ready"]
+
+
+def _kill_janitor(broker: Broker) -> None:
+    for one in family(broker.pid):
+        if one.name() == "janitor":
+            one.kill()
+
+
+def _loaded(process: psutil.Process, *libraries: str) -> bool:
+    return any(library in mapped.path for mapped in process.memory_maps() for library in libraries)
+
+
 def test_supervisor_without_descriptors_serves_on(broker: Broker) -> None:
     """A worker that registers with its acceptor needs one."""
     limits = psutil.Process(broker.pid).rlimit(psutil.RLIMIT_NOFILE)
