@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import logging
-import secrets
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -163,7 +163,7 @@ def decoy_key(tree: Tree) -> str:
     """The cluster's decoy key, in Base64; made if there is none yet."""
     data = tree.find(znodes.DECOY_KEY)
     if not data:
-        made = base64.b64encode(secrets.token_bytes(32))
+        made = base64.b64encode(os.urandom(32))
         try:
             tree.create(znodes.DECOY_KEY, made)
         except NodeExists:  # another broker of a new cluster was faster

@@ -17,13 +17,13 @@ No process ever blocks in the kernel for a lock: a stopped holder would stop all
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from odradek.ipc import digests
 from odradek.ipc.roles import ROLES
 
 SWEEP = ROLES  # the byte behind those of the roles
@@ -125,7 +125,7 @@ class RoleLocks(ByteLocks):
     def number(self) -> int:
         """A number from 1 to 2**62: the same in all processes that share this file, unique on this machine."""
         found = os.fstat(self._fd)
-        digest = hashlib.sha256(f"{found.st_dev} {found.st_ino}".encode()).digest()
+        digest = digests.sha256(f"{found.st_dev} {found.st_ino}".encode())
         return 1 + (int.from_bytes(digest[:8]) >> 2)
 
     def seal(self, roles: range) -> bool:

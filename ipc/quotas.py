@@ -15,11 +15,11 @@ Crash rule: a process that dies before it has added a request's bytes leaves the
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
+from odradek.ipc import digests
 from odradek.ipc.locks import ByteLocks
 from odradek.ipc.region import Region
 
@@ -46,7 +46,7 @@ def bytes_for(size: int) -> int:
 def digest_of(*names: str) -> Digest:
     """Two words that stand for a quota; never 0, 0."""
     encoded = b"".join(len(name).to_bytes(4) + name.encode("utf-8", "surrogatepass") for name in names)
-    digest = hashlib.blake2b(encoded, digest_size=16).digest()
+    digest = digests.blake2b(encoded, 16)
     return int.from_bytes(digest[:8], signed=True) or 1, int.from_bytes(digest[8:], signed=True)
 
 

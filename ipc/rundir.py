@@ -8,12 +8,13 @@ real path, so that every command with the same `log.dirs` finds the same broker.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import stat
 import tempfile
 from pathlib import Path
+
+from odradek.ipc import digests
 
 SYSTEM_RUN_DIR = Path("/run/odradek")  # of the systemd units
 SESSION_FILE = "zookeeper-session"  # broker.interbroker.zookeeper_session
@@ -29,7 +30,7 @@ class RunDirError(Exception):
 
 def broker_key(data_dir: str | os.PathLike[str]) -> str:
     """Twelve hex digits that identify the broker on `data_dir` in the names of run directory and shared memory."""
-    return hashlib.sha256(os.path.realpath(data_dir).encode()).hexdigest()[:_KEY_SIZE]
+    return digests.sha256(os.path.realpath(data_dir).encode()).hex()[:_KEY_SIZE]
 
 
 def shm_prefix(data_dir: str | os.PathLike[str]) -> str:

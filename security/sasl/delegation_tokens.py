@@ -12,11 +12,9 @@ which follows the nodes. Crash rule: a token without an announcement is found by
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
 import logging
-import secrets
+import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -25,6 +23,7 @@ from typing import NamedTuple
 
 from odradek.protocol.errors import Error
 from odradek.protocol.wire import INT64_MAX
+from odradek.security import hashes
 from odradek.security.principal import USER, Principal
 from odradek.security.sanitizer import desanitize, sanitize
 from odradek.security.sasl.password import Password
@@ -149,9 +148,8 @@ class DelegationTokens:
     def hmac(self, token_id: str) -> bytes:
         """The token's secret."""
         assert self._settings.secret_key, "delegation.token.secret.key is not set"
-        return hmac.digest(
-            self._settings.secret_key.value.encode(), token_id.encode("utf-8", "surrogatepass"), "sha512"
-        )
+        key = self._settings.secret_key.value.encode()
+        return hashes.mac("sha512", key, token_id.encode("utf-8", "surrogatepass"))
 
     def credential(self, mechanism: ScramMechanism, token_id: str, now_ms: int) -> TokenCredential | None:
         """The credential that SCRAM checks; derived at first use, with the same salt in all workers."""
@@ -161,7 +159,7 @@ class DelegationTokens:
         key = token_id, mechanism
         if key not in self._credentials:
             secret = self.hmac(token_id)
-            salt = salt_of(hmac.digest(secret, mechanism.value.encode(), "sha512"))
+            salt = salt_of(hashes.mac("sha512", secret, mechanism.value.encode()))
             self._credentials[key] = derive(mechanism, Password(base64.b64encode(secret).decode()), salt=salt)
         return TokenCredential(token.owner.name, token.expiry_ms, self._credentials[key])
 
@@ -253,7 +251,7 @@ def may_request(protocol: str, by_token: bool, anonymous: bool) -> bool:
 
 def new_id() -> str:
     """A token id as Kafka makes them: 16 bytes in Base64 for URLs."""
-    return base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+    return base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
 
 
 def encode(token: Token) -> bytes:
@@ -293,4 +291,4 @@ def _principal(text: str) -> Principal:
 
 def _hashed(given: bytes) -> bytes:
     """The key for an HMAC look-up, hashed so that the time of the look-up reveals no part of the HMAC."""
-    return hashlib.sha256(given).digest()
+    return hashes.digest("sha256", given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
+from odradek.security import hashes
 
 
 class Password:
@@ -24,7 +24,7 @@ class Password:
 
     def matches(self, given: str) -> bool:
         """Compare in a time that does not depend on where the texts differ."""
-        return hmac.compare_digest(_utf8(self.value), _utf8(given))
+        return hashes.same(_utf8(self.value), _utf8(given))
 
 
 def _utf8(text: str) -> bytes:

@@ -12,11 +12,10 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
-import hashlib
-import hmac
-import secrets
+import os
 from dataclasses import dataclass
 
+from odradek.security import hashes
 from odradek.security.sasl.password import Password
 
 LEAST_ITERATIONS = 4096
@@ -44,7 +43,7 @@ class ScramMechanism(enum.Enum):
     @property
     def size(self) -> int:
         """Bytes of a key."""
-        return hashlib.new(self.hash).digest_size
+        return hashes.size(self.hash)
 
 
 BY_TYPE = {mechanism.type: mechanism for mechanism in ScramMechanism}
@@ -98,7 +97,7 @@ def derive(
 
 def salted(mechanism: ScramMechanism, password: Password, salt: bytes, iterations: int) -> bytes:
     """The salted password: the slow step."""
-    return hashlib.pbkdf2_hmac(mechanism.hash, password.value.encode("utf-8", "surrogatepass"), salt, iterations)
+    return hashes.stretched(mechanism.hash, password.value.encode("utf-8", "surrogatepass"), salt, iterations)
 
 
 def client_key(mechanism: ScramMechanism, salted_password: bytes) -> bytes:
@@ -113,12 +112,12 @@ def server_key(mechanism: ScramMechanism, salted_password: bytes) -> bytes:
 
 def mac(mechanism: ScramMechanism, key: bytes, text: bytes) -> bytes:
     """HMAC with the mechanism's hash function."""
-    return hmac.digest(key, text, mechanism.hash)
+    return hashes.mac(mechanism.hash, key, text)
 
 
 def digest(mechanism: ScramMechanism, data: bytes) -> bytes:
     """The mechanism's hash of `data`."""
-    return hashlib.new(mechanism.hash, data).digest()
+    return hashes.digest(mechanism.hash, data)
 
 
 def xor(one: bytes, other: bytes) -> bytes:
@@ -128,7 +127,7 @@ def xor(one: bytes, other: bytes) -> bytes:
 
 def new_salt() -> bytes:
     """A salt as Kafka's tools make them."""
-    return salt_of(secrets.token_bytes(32))
+    return salt_of(os.urandom(32))
 
 
 def salt_of(data: bytes) -> bytes:

@@ -7,12 +7,13 @@ message. The server itself computes only a few hashes.
 
 from __future__ import annotations
 
-import hmac
-import secrets
+import base64
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from odradek.security import hashes
 from odradek.security.sasl import scram_keys
 from odradek.security.sasl.mechanism import Identity, MechanismFailure, Step, refused
 from odradek.security.sasl.scram_keys import LEAST_ITERATIONS, ScramCredential, ScramMechanism
@@ -44,15 +45,19 @@ class ScramStore:
 
     def decoy(self, name: str) -> ScramCredential:
         """The credential of a user that does not exist: no password fits."""
-        made = hmac.digest(self.decoy_key(), name.encode("utf-8", "surrogatepass"), "sha512")
+        made = hashes.mac("sha512", self.decoy_key(), name.encode("utf-8", "surrogatepass"))
         unknown = bytes(self.mechanism.size)
         return ScramCredential(scram_keys.salt_of(made), unknown, unknown, self.decoy_iterations)
 
 
 def random_key() -> Callable[[], bytes]:
     """A random key for one process."""
-    key = secrets.token_bytes(32)
+    key = os.urandom(32)
     return lambda: key
+
+
+def _new_nonce() -> str:
+    return base64.urlsafe_b64encode(os.urandom(20)).decode().rstrip("=")
 
 
 class ScramServer:
@@ -60,7 +65,7 @@ class ScramServer:
 
     most = MOST
 
-    def __init__(self, store: ScramStore, nonce: Callable[[], str] = lambda: secrets.token_urlsafe(20)) -> None:
+    def __init__(self, store: ScramStore, nonce: Callable[[], str] = _new_nonce) -> None:
         self._store = store
         self._nonce = nonce
         self._first: ClientFirst | None = None
@@ -113,4 +118,4 @@ class ScramServer:
         if len(proof) != mechanism.size:
             return False
         client_key = scram_keys.xor(proof, scram_keys.mac(mechanism, stored, signed))
-        return hmac.compare_digest(scram_keys.digest(mechanism, client_key), stored)
+        return hashes.same(scram_keys.digest(mechanism, client_key), stored)
