@@ -3,6 +3,8 @@
 Layout    : regions `slots-<k>` of CHUNK slots, STRIDE words each:
               word 0 sequence   1 dirty   2 holder's pid   3 contended since (ms, CLOCK_MONOTONIC)
               word 4 base offset + 1 of a segment whose indexes a reader found damaged, 0 for none
+              word 5 of a region's first slot: how many of its slots, from the first, have ever been used; 0: unknown,
+              so all (made by an older version). Readers of columns read no further: a read would make the page
               words 8..17 waiter bytes, one for each role (ipc.roles): which changes wake it, NOTHING when it does not
               wait
               words 20..59 and 60..99 two copies of FIELDS; copy (sequence & 1) is the current one
@@ -13,6 +15,9 @@ Writers   : fields, dirty and holder: the process that holds the partition's byt
             unless it is set; the process that gets the lock clears it, and clears it again while it works
             (ipc.renewal).
             The damaged segment: any reader sets it, the janitor clears it.
+            Slots used: a process that first uses a slot raises it. In effect this is the controller, before it
+            publishes the slot, as others learn of a slot from it: the word is there before the slot's state is. (After
+            the way back to an older version, whose controller does not raise it, the others do, each for its own.)
 Lock      : partition.lock, byte = slot number (ipc.locks). Readers take none.
 Crash rule: a writer fills the copy that is not current, then stores sequence + 1 as one aligned 8-byte store
             (why other processes see this order: ipc.memory_order). A death before that store changes nothing; a reader
@@ -51,7 +56,7 @@ _WAITERS = 8
 COPIES = (20, 60)
 _KIND = "slots"
 
-SEQUENCE, DIRTY, HOLDER, CONTENDED, DAMAGED = range(5)
+SEQUENCE, DIRTY, HOLDER, CONTENDED, DAMAGED, USED_ROWS = range(6)
 
 FREE, RECOVERING, LEADER, FOLLOWER, OFFLINE, DELETING = range(6)
 
@@ -327,6 +332,7 @@ class SlotTable:
         while len(self._regions) * CHUNK < slots:
             name = self._name(len(self._regions))
             self._regions.append(Region.create(name, CHUNK * STRIDE * 8, _KIND, self._incarnation))
+            self._regions[-1].words[USED_ROWS] = 1
 
     def attach(self) -> None:
         """Map every region that exists; a region that the controller is still creating is mapped on first use."""
@@ -350,6 +356,8 @@ class SlotTable:
                 self.attach()
             kind = Slot if memory_order.TSO else FencedSlot
             slot = self._slots[number] = kind(number, self._regions[number // CHUNK])
+            if 0 < slot.words[USED_ROWS] <= number % CHUNK:
+                slot.words[USED_ROWS] = number % CHUNK + 1
         return slot
 
     def words(self, chunk: int) -> memoryview:
@@ -358,19 +366,24 @@ class SlotTable:
 
     def sequences(self, chunk: int = 0) -> bytes:
         """The sequence words of a region: while they are the same, no field of any slot has changed."""
-        return self._regions[chunk].words[SEQUENCE::STRIDE].tobytes()
+        return self._used(chunk)[SEQUENCE::STRIDE].tobytes()
+
+    def _used(self, chunk: int) -> memoryview:
+        """The words of a region's slots up to the last one that was ever used."""
+        words = self._regions[chunk].words
+        return words[: (words[USED_ROWS] or CHUNK) * STRIDE]
 
     def column(self, field: int, chunk: int = 0) -> list[int]:
-        """`field` of every slot of a region. Each value was current at some moment of the call."""
-        words = self._regions[chunk].words
+        """`field` of every slot of a region, 0 where unused. Each value was current at some moment of the call."""
+        words = self._used(chunk)
         before = words[SEQUENCE::STRIDE].tolist()
         copies = [words[copy + field :: STRIDE].tolist() for copy in COPIES]
         after = words[SEQUENCE::STRIDE].tolist()
         values = [copies[sequence & 1][row] for row, sequence in enumerate(before)]
         if before != after:  # published meanwhile: the values of those slots may mix two states
-            for row in (row for row in range(CHUNK) if before[row] != after[row]):
+            for row in (row for row in range(len(values)) if before[row] != after[row]):
                 values[row] = self[chunk * CHUNK + row].read()[field]
-        return values
+        return values + [0] * (CHUNK - len(values))
 
     def numbers(self, *states: int) -> list[int]:
         """The slots that are in one of `states`."""
@@ -384,8 +397,8 @@ class SlotTable:
     def contended(self) -> list[tuple[int, int, int]]:
         """(slot, holder's pid, contended since ms) of every slot with a `contended` note."""
         found: list[tuple[int, int, int]] = []
-        for chunk, region in enumerate(self._regions):
-            words = region.words
+        for chunk in range(len(self._regions)):
+            words = self._used(chunk)
             for row, since in enumerate(words[CONTENDED::STRIDE].tolist()):
                 if since:
                     found.append((chunk * CHUNK + row, words[row * STRIDE + HOLDER], since))
@@ -394,7 +407,7 @@ class SlotTable:
     def damaged(self) -> list[int]:
         """The slots that name a segment with a damaged index."""
         found: list[int] = []
-        for chunk, region in enumerate(self._regions):
-            bases = region.words[DAMAGED::STRIDE].tolist()
+        for chunk in range(len(self._regions)):
+            bases = self._used(chunk)[DAMAGED::STRIDE].tolist()
             found += [chunk * CHUNK + row for row, base in enumerate(bases) if base]
         return found

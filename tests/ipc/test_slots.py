@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odradek.ipc import slots
@@ -43,6 +43,38 @@ def test_any_64_bit_values_are_read_back(values: list[int]) -> None:
     slot = slots.Slot(1023, region)
     slot.publish(values)
     assert list(slot.read()) == values
+
+
+def test_columns_of_unused_slots_take_no_memory(shared: Shared) -> None:
+    """A read makes the page of shared memory. The table of a small broker would be its largest region."""
+    table = shared.slots
+    table[1].publish(SlotState(leo=42, state=slots.LEADER))
+    before = _resident(shared)
+    assert table.column(slots.F_LEO) == [0, 42, *[0] * (slots.CHUNK - 2)]
+    assert table.numbers(slots.LEADER) == [1]
+    assert (table.contended(), table.damaged(), len(table.sequences())) == ([], [], 2 * 8)
+    assert _resident(shared) == before
+
+
+def _resident(shared: Shared) -> int:
+    return os.stat(f"/dev/shm{shared.prefix}slots-0").st_blocks
+
+
+@given(st.lists(st.integers(0, slots.CHUNK - 1), max_size=20), st.booleans())
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_columns_have_every_used_slot_in_any_order(shared: Shared, order: list[int], by_older: bool) -> None:
+    """A region of an older version has no mark."""
+    words = shared.slots.words(0)
+    words[: slots.CHUNK * slots.STRIDE] = memoryview(bytes(slots.CHUNK * slots.STRIDE * 8)).cast("q")
+    words[slots.USED_ROWS] = 0 if by_older else 1
+    for at, number in enumerate(order):
+        table = Shared.attach(shared.prefix).slots  # one process each
+        table[number].publish(SlotState(leo=at + 1, state=slots.LEADER))
+        table[number].mark_contended(7)
+    last = {number: at + 1 for at, number in enumerate(order)}
+    assert shared.slots.column(slots.F_LEO) == [last.get(number, 0) for number in range(slots.CHUNK)]
+    assert shared.slots.numbers(slots.LEADER) == sorted(last)
+    assert [number for number, _, _ in shared.slots.contended()] == sorted(last)
 
 
 def _publish_for_ever(prefix: str) -> None:

@@ -43,7 +43,7 @@ LAYOUTS = (
 )
 MESSAGES = (forward, handoff, internal)
 COMPATIBLE = {"COLUMNS", "COLUMN"}  # of ipc.processes: new ones take reserved words
-RECORDED = {"layout": (4, 3139775090), "messages": (1, 4156986290)}
+RECORDED = {"layout": (4, 2907906968), "messages": (1, 4156986290)}
 
 
 def digest(modules: tuple[ModuleType, ...]) -> int:
