@@ -10,7 +10,7 @@ import logging
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,17 +28,18 @@ from odradek.ipc.shm import META_VERSION, Shared
 from odradek.storage.log import opening
 from odradek.storage.log.partition import Partition
 from odradek.workers.apis import table
-from odradek.workers.dispatch.api import WAIT
 from odradek.workers.dispatch.catalog import Catalog
+from odradek.workers.dispatch.deferred_work import DeferredWork
 from odradek.workers.dispatch.purgatory import Purgatory
 from odradek.workers.dispatch.requests import Requests
 from odradek.workers.dispatch.unregistered_brokers import UnregisteredBrokers
 from odradek.workers.dispatch.upstream import Upstream
+from odradek.workers.dispatch.upstream_links import UpstreamLinks
 from odradek.workers.fetch import nearest_replica
 from odradek.workers.fetch.fetch_sessions import FetchSessionCache
 from odradek.workers.fetch.fetch_targets import FetchTargets
 from odradek.workers.fetch.follower_progress import FollowerProgress
-from odradek.workers.net import connection_state, time_slices
+from odradek.workers.net import connection_state
 from odradek.workers.net.acceptor_channel import AcceptorChannel
 from odradek.workers.net.connection import Connection
 from odradek.workers.net.loop import Loop
@@ -108,6 +109,10 @@ class Worker:
         self.times = RequestTimes(self._histograms(), _PRODUCE)
         self.loop = Loop(self, config["socket.request.max.bytes"], config["odradek.worker.spin.us"], self.times)
         self.sender = self.loop.sender
+        self.deferred = DeferredWork(self.drop)
+        self.again, self.begin = self.deferred.again, self.deferred.begin  # for handlers
+        self.links = UpstreamLinks(self.loop)
+        self.send_to = self.links.send
         self.purgatory = Purgatory(self.role)
         self.pager = Pager(self.sender.answer_pieces, self.again)
         self.unregistered = UnregisteredBrokers(lambda: self.snapshot.admitted, self.forward)
@@ -127,7 +132,6 @@ class Worker:
         self._serve_fetch()
         self.door = UpgradeDoor(self, process.run_dir, config["odradek.drain.timeout.ms"] / 1000)
         self._woken = False
-        self._again: list[tuple[Callable[[], bool], Connection | None]] = []
         self._meta = self.shared.control.words
         self._row = self.shared.processes.row(self.role)
         self._next_tick = 0.0
@@ -344,7 +348,7 @@ class Worker:
         now, until, deadlines = time.monotonic(), self._next_tick, self.purgatory.deadlines
         if deadlines and deadlines[0][0] < until:
             until = deadlines[0][0]
-        if until <= now or self._woken or self.batching.deferred or self._again:
+        if until <= now or self._woken or self.batching.deferred or self.deferred.waiting:
             return self._wake(now)
         return until - now
 
@@ -355,8 +359,8 @@ class Worker:
             self.purgatory.on_wakeup()
         if self.batching.deferred:
             self.batching.retry()
-        if self._again:
-            self._try_again()
+        if self.deferred.waiting:
+            self.deferred.turn()
         deadline = self.purgatory.next_deadline()
         if deadline is not None and deadline <= now:
             self.purgatory.expire(now)
@@ -368,29 +372,11 @@ class Worker:
     def _sleep(self, now: float) -> float:
         if self._woken or self.batching.touched or self.batching.settling:
             return 0.0
-        if self.batching.deferred or self._again:
+        if self.batching.deferred or self.deferred.waiting:
             return RETRY_S
         deadline = self.purgatory.next_deadline()
         until = self._next_tick if deadline is None else min(self._next_tick, deadline)
         return max(0.0, until - now)
-
-    def _try_again(self) -> None:
-        """Give each deferred work one slice while time is left: many large requests do not add up in one turn."""
-        until = time.monotonic() + time_slices.SLICE_S
-        again, self._again = self._again, []
-        for number, (work, connection) in enumerate(again):
-            if number and time.monotonic() >= until:
-                self._again = again[number:] + self._again  # those without a turn go first next time
-                return
-            try:
-                done = work()
-            except Exception:  # drops the connection that waits for it, not the others
-                log.exception("unexpected error in deferred work")
-                done = True
-                if connection is not None:
-                    self.drop(connection, "closed after an internal error")
-            if not done:
-                self._again.append((work, connection))
 
     def _bell(self) -> None:
         self.bell.consume()
@@ -410,7 +396,7 @@ class Worker:
             self._row[COLUMN["certificate_expires"]] = int(self.authentication.expires_s)
         self.listeners.tick(now, self.drop)
         for name in ("coordinator", "controller"):
-            self._connect(getattr(self, name))
+            self.links.tick(getattr(self, name))
         self.acceptance.tick()
         if self.draining:
             self.acceptance.hand_back()
@@ -430,33 +416,6 @@ class Worker:
         row[COLUMN["lock_waits"]] = self.batching.lock_waits
         row[COLUMN["delayed_operations"]] = len(self.purgatory)
         self.times.store()
-
-    def _connect(self, process: Upstream) -> None:
-        if process.connect():
-            link = process.channel
-            assert link is not None
-            self.loop.watch(link.fileno(), partial(self._upstream, process))
-            self._watch_writes(process)
-        process.tick()
-
-    def send_to(self, process: Upstream, request: Forwarded, answered: Callable[[int, bytes], None]) -> None:
-        """Send a request to the coordinator or the controller; calls `answered(flags, body)` once."""
-        process.send(request, answered)
-        self._watch_writes(process)
-
-    def _watch_writes(self, process: Upstream) -> None:
-        link = process.channel
-        if link is not None and link.wants_write:
-            self.loop.rewatch(link.fileno(), select.EPOLLIN | select.EPOLLOUT)
-
-    def _upstream(self, process: Upstream, events: int) -> None:
-        link = process.channel
-        assert link is not None
-        fd = link.fileno()
-        link.flush()
-        process.receive(lambda: self.loop.unwatch(fd))
-        if process.channel is not None:
-            self.loop.rewatch(fd, select.EPOLLIN | (select.EPOLLOUT if link.wants_write else 0))
 
     def _sweep(self, now: int) -> None:
         """Every few seconds: close unused files and drop idle connections."""
@@ -551,19 +510,6 @@ class Worker:
                 self._parts[key] = partition
         return partition
 
-    def again(self, work: Callable[[], bool], connection: Connection | None = None) -> None:
-        """Call `work` every millisecond until it returns True. If it raises, drop `connection`, which would hang."""
-        self._again.append((work, connection))
-
-    def begin(self, work: Iterator[object]) -> None:
-        """Run `work` in steps: as many as fit into one time slice now, the rest in the next turns.
-
-        A step that yields WAIT ends its slice: the next step has to wait for something. `work` handles its own errors.
-        """
-        go_on = partial(_slice, work)
-        if not go_on():
-            self._again.append((go_on, None))
-
     def forward(self, api_key: int, version: int, body: bytes, answered: Callable[[int, bytes], None]) -> None:
         """Send the controller a request of this worker's own; calls `answered(flags, body)` once."""
         self.send_to(self.controller, Forwarded(0, api_key, version, None, "", "", body), answered)
@@ -574,9 +520,3 @@ if TYPE_CHECKING:
     def offered(worker: Worker) -> tuple[ProduceServices, FetchServices]:
         """A worker offers all that handlers need."""
         return worker, worker
-
-
-def _slice(work: Iterator[object]) -> bool:
-    """Run steps for one time slice; returns whether the work is complete."""
-    until = time.monotonic() + time_slices.SLICE_S
-    return all(step is not WAIT and time.monotonic() < until for step in work)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.workers import worker
+from odradek.workers.dispatch import deferred_work
 from odradek.workers.net import time_slices
 
 from .inprocess import Bench
@@ -25,12 +25,12 @@ def test_one_turn_runs_as_much_repeated_work_as_its_time_allows(bench: Bench, mo
 
         return run
 
-    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(deferred_work, "time", SimpleNamespace(monotonic=lambda: now[0]))
     for name, turns in (("a", 3), ("b", 1), ("c", 1), ("d", 1)):
         bench.worker.again(work(name, turns))
     ended: list[str] = []
     while len(done) < 6:
         before = len(done)
-        bench.worker._try_again()
+        bench.worker.deferred.turn()
         ended.append("".join(done[before:]))
     assert ended == ["ab", "cd", "a", "a"]

@@ -150,7 +150,7 @@ def test_one_time_slice_a_turn_serves_all_ready_peers(bench: Bench, connect: Con
         client.send(sized(api_versions(9)) * 4000)
     for _ in range(30):
         bench.worker.loop.turn(0)
-        runs = [work for work, _ in bench.worker._again if work == waiting(bench)._run]
+        runs = [work for work, _ in bench.worker.deferred.waiting if work == waiting(bench)._run]
         assert len(runs) <= 1
         bench.worker._after_events()
 
