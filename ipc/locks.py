@@ -23,8 +23,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from odradek.ipc import digests
 from odradek.ipc.roles import ROLES
+from odradek.protocol import digests
 
 SWEEP = ROLES  # the byte behind those of the roles
 _MOST_NOTE = 16384  # bytes; a path has at most 4096

@@ -19,9 +19,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from odradek.ipc import digests
 from odradek.ipc.locks import ByteLocks
 from odradek.ipc.region import Region
+from odradek.protocol import digests
 
 ROWS = 1024
 HEAD = 8

@@ -14,7 +14,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from odradek.ipc import digests
+from odradek.protocol import digests
 
 SYSTEM_RUN_DIR = Path("/run/odradek")  # of the systemd units
 SESSION_FILE = "zookeeper-session"  # broker.interbroker.zookeeper_session

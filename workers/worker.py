@@ -29,7 +29,6 @@ from odradek.storage.log import opening
 from odradek.storage.log.partition import Partition
 from odradek.workers.apis import table
 from odradek.workers.dispatch.catalog import Catalog
-from odradek.workers.dispatch.deferred_work import DeferredWork
 from odradek.workers.dispatch.purgatory import Purgatory
 from odradek.workers.dispatch.requests import Requests
 from odradek.workers.dispatch.unregistered_brokers import UnregisteredBrokers
@@ -42,6 +41,7 @@ from odradek.workers.fetch.follower_progress import FollowerProgress
 from odradek.workers.net import connection_state
 from odradek.workers.net.acceptor_channel import AcceptorChannel
 from odradek.workers.net.connection import Connection
+from odradek.workers.net.deferred_work import DeferredWork
 from odradek.workers.net.loop import Loop
 from odradek.workers.net.pager import Pager
 from odradek.workers.net.removed_listeners import RemovedListeners

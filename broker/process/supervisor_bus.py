@@ -1,4 +1,4 @@
-"""The supervisor's end of the control bus, which a broker of a program opens when somebody connects to it.
+"""The supervisor's end of the control bus, which a broker of a program opens at the first connection.
 
 ZeroMQ takes longer to load than a process to start, and a twentieth of the memory of such a broker, which seldom gets
 a command. So that broker makes the listening sockets itself, and ZeroMQ takes them over at the first connection.

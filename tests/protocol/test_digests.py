@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.ipc import digests
+from odradek.protocol import digests
 
 
 @given(st.binary(), st.integers(1, 64))
