@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import select
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+import psutil
 import pytest
 
 from ..harness.broker import Broker
@@ -143,6 +145,67 @@ def test_consumer_continues_when_coordinator_dies(broker: Broker) -> None:
         assert sum(max(offset, 0) for offset in fetched(broker)) == 40  # a partition may have got no record
     finally:
         consumer.close()
+
+
+def test_member_reads_its_partitions_though_the_coordinator_died_with_their_offset_fetch(
+    fresh_broker: Callable[..., Broker],
+) -> None:
+    """The coordinator is stopped when the group has its assignment, and dies when the next request waits for it.
+
+    librdkafka never reads a partition whose OffsetFetch gets NOT_COORDINATOR.
+    """
+    from confluent_kafka import Consumer, Producer
+
+    broker = fresh_broker(odradek_workers=1, num_partitions=PARTITIONS)
+    find(broker)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for partition in range(PARTITIONS):
+        producer.produce(TOPIC, b"x", partition=partition)
+    producer.flush(30)
+    lines = _Lines()
+    config = {"group.id": "g", "auto.offset.reset": "earliest", "debug": "protocol", "log_level": 7}
+    once = {"session.timeout.ms": 40_000, "heartbeat.interval.ms": 30_000}  # a heartbeat under way would die instead
+    consumer = Consumer(config | once | {"bootstrap.servers": broker.bootstrap}, logger=lines.logger)
+    (coordinator,) = map(psutil.Process, broker.pids("coordinator"))
+    seen: set[int | None] = set()
+
+    def assigned(consumer: Any, partitions: list[Any]) -> None:
+        consumer.committed(partitions, timeout=30)  # the first OffsetFetch: what was sent before has its answer
+        coordinator.suspend()
+
+    def read() -> set[int | None]:
+        message = consumer.poll(0.1)
+        if message is not None and not message.error():
+            seen.add(message.partition())
+        return seen
+
+    consumer.subscribe([TOPIC], on_assign=assigned)
+    try:
+        wait_until(lambda: read() or lines.count("Sent OffsetFetchRequest") == 2, 60, "the second OffsetFetch is sent")
+        assert not seen
+        with broker.wire() as wire:
+            wire.metadata(TOPIC)  # the worker has forwarded by then what was sent before
+        broker.kill_role("coordinator")
+        wait_until(lambda: len(read()) == PARTITIONS, 60, "records of every partition")
+    finally:
+        consumer.close()
+
+
+class _Lines(logging.Handler):
+    """Keeps the lines of librdkafka."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[str] = []
+        self.logger = logging.Logger("librdkafka", logging.DEBUG)
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._kept.append(record.getMessage())
+
+    def count(self, words: str) -> int:
+        """The number of lines with these words."""
+        return sum(words in line for line in self._kept)
 
 
 def _commit_or_none(consumer: Any) -> Any:

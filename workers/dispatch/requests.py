@@ -84,7 +84,7 @@ class Requests:
         def answer(flags: int, data: bytes) -> None:
             try:
                 if flags == upstream.LOST:
-                    lost = unavailable.not_coordinator(row, version, request.body)
+                    lost = unavailable.answer(row, version, request.body)
                     flags, data = (forward.OK, lost) if lost is not None else (flags, data)
                 self._answered(connection, row, version, correlation, flags, data)
             except Exception:  # without an answer the connection would wait forever

@@ -1,6 +1,10 @@
 """The answer when the coordinator died with a request: NOT_COORDINATOR, so that the client looks it up again.
 
 Only for APIs in which clients expect this error; other requests' connections are closed, with the same effect.
+OffsetFetch gets COORDINATOR_LOAD_IN_PROGRESS, as its successor loads: librdkafka (up to 2.16 at least) repeats the
+request on this error, but on NOT_COORDINATOR never reads the partitions that it has just been assigned
+(https://github.com/confluentinc/librdkafka/issues/5586). Where another broker became the coordinator meanwhile, the
+repeated request gets NOT_COORDINATOR, as from Kafka.
 """
 
 from __future__ import annotations
@@ -14,11 +18,12 @@ from odradek.protocol.wire import MALFORMED
 from odradek.workers.dispatch.api import Api
 
 _CODE = errors.NOT_COORDINATOR
+_LOADING = errors.COORDINATOR_LOAD_IN_PROGRESS
 # JoinGroup, Heartbeat, LeaveGroup, SyncGroup, ListGroups, InitProducerId, AddOffsetsToTxn, EndTxn
 _ONE_CODE = (11, 12, 13, 14, 16, 22, 25, 26)
 
 
-def not_coordinator(row: Api, version: int, body: bytes) -> bytes | None:
+def answer(row: Api, version: int, body: bytes) -> bytes | None:
     """The body of the answer to the request in `body`, None when its connection is to be closed instead."""
     if row.key in _ONE_CODE:
         return row.encode(version, message_class(row.name + "Response")(error_code=_CODE))
@@ -47,17 +52,16 @@ def _offset_fetch(request: Any, version: int) -> Any:
     response = message_class("OffsetFetchResponse")
     if version >= 8:
         group_class = response.OffsetFetchResponseGroup
-        return response(
-            groups=[group_class(group_id=group.group_id, topics=[], error_code=_CODE) for group in request.groups]
-        )
+        groups = [group_class(group_id=one.group_id, topics=[], error_code=_LOADING) for one in request.groups]
+        return response(groups=groups)
     if version >= 2:
-        return response(topics=[], error_code=_CODE)
+        return response(topics=[], error_code=_LOADING)
     topic_class = response.OffsetFetchResponseTopic
     part_class = topic_class.OffsetFetchResponsePartition
     topics = []
     for topic in request.topics:
         parts = [
-            part_class(partition_index=index, committed_offset=-1, metadata="", error_code=_CODE)
+            part_class(partition_index=index, committed_offset=-1, metadata="", error_code=_LOADING)
             for index in topic.partition_indexes
         ]
         topics.append(topic_class(name=topic.name, partitions=parts))
