@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ..harness.broker import Broker
 from ..harness.cluster import Cluster
 from ..harness.process import wait_until
+from .moved_coordinator import assign_again
 
 BREATH_S = 0.005
 
@@ -194,6 +195,7 @@ class Member(Thread):
 
     def turn(self) -> None:
         message = self._consumer.poll(0.1)
+        assign_again(self._consumer, message)
         if message is not None and not message.error():
             self.seen.add(int(message.value() or b""))
         if time.monotonic() - self._last > 0.05:

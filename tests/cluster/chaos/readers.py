@@ -9,7 +9,9 @@ from collections import Counter
 from typing import Any
 
 from ...faults.checker import Found, Log
+from ..moved_coordinator import assign_again
 from .security import Clients
+from .stuck import Recorder
 
 _COMMIT_S = 0.4
 _PROMPT_S = 1.0
@@ -86,7 +88,8 @@ class _Reader:
         self.errors: Counter[str] = Counter()
         self.problems: list[str] = []
         self.topic, self.partitions = topic, partitions
-        self.consumer = _consumer(clients, config)
+        self.recorder = Recorder()
+        self.consumer = _consumer(clients, config | self.recorder.config, logger=self.recorder.logger)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._guarded, daemon=True)
 
@@ -142,10 +145,15 @@ class Member(_Reader):
     """A member of a group, which commits what it has read and reads the commits of others."""
 
     def __init__(self, clients: Clients, topic: str, partitions: int, commits: Commits) -> None:
-        config = {"group.id": f"group-{topic}", "auto.offset.reset": "earliest", "session.timeout.ms": 6000}
+        self.group = f"group-{topic}"
+        config = {"group.id": self.group, "auto.offset.reset": "earliest", "session.timeout.ms": 6000}
         super().__init__(clients, topic, partitions, config | {"heartbeat.interval.ms": 1000})
         self.commits = commits
         self._next_commit = 0.0
+
+    def _take(self, message: Any) -> None:
+        super()._take(message)
+        assign_again(self.consumer, message)
 
     def _begin(self) -> None:
         self.consumer.subscribe([self.topic], on_assign=self._assigned, on_revoke=lambda *_: self._commit())
@@ -227,7 +235,7 @@ def _from_start(topic: str, partitions: int) -> list[Any]:
     return [TopicPartition(topic, partition, 0) for partition in range(partitions)]
 
 
-def _consumer(clients: Clients, config: dict[str, Any]) -> Any:
+def _consumer(clients: Clients, config: dict[str, Any], **options: Any) -> Any:
     from confluent_kafka import Consumer
 
     return Consumer(
@@ -243,5 +251,6 @@ def _consumer(clients: Clients, config: dict[str, Any]) -> Any:
             "topic.metadata.refresh.interval.ms": 5000,
             "log_level": 0,
             **config,
-        }
+        },
+        **options,
     )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ...faults.checker import Found, Log, faults
 from ...harness.process import wait_until
@@ -19,8 +20,10 @@ from .chaos_cluster import HEAL_S, ChaosCluster
 from .load import MODES, UNKNOWN, Mode, Producer, make_producer
 from .outsider import Outsider
 from .readers import Commits, Member, Tail, read_all
+from .stuck import Place, explain
 
 PARTITIONS = 3
+_ANSWER_S = 5
 _ACKED_LOSS = ("lost:", "moved:")
 _OF_THE_WHOLE = ("hole:", "stranger:")  # faults that do not concern one producer
 
@@ -140,12 +143,14 @@ class World:
     def _group(self, log: Log) -> list[str]:
         """Wait until the group has seen every record at least once; return the skipped ones."""
         wait_until(lambda: not any(self._unseen(log)), 180, fail=False)
-        missing = self._unseen(log)
-        return [
-            f"skipped: the group did not read {len(rows)} records of partition {partition}; the first is {min(rows)}"
-            for partition, rows in enumerate(missing)
-            if rows
-        ]
+        return [self._skipped(partition, rows) for partition, rows in enumerate(self._unseen(log)) if rows]
+
+    def _skipped(self, partition: int, rows: set[Found]) -> str:
+        """The fault in words; its first line is the fault, the others are what explains it."""
+        said = f"skipped: the group did not read {len(rows)} records of partition {partition}; the first is {min(rows)}"
+        place = Place(self.topic, self.members[0].group, partition, min(rows).offset)
+        wires = {number: partial(self.chaos_cluster.wire, number, _ANSWER_S) for number in self.chaos_cluster.ids}
+        return f"{said}\n  {explain(wires, place, [one.recorder for one in self.members])}"
 
     def _unseen(self, log: Log) -> list[set[Found]]:
         return [
