@@ -12,7 +12,7 @@ from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
 from odradek.protocol import errors
 from odradek.workers.dispatch.unregistered_brokers import AddressLookups
-from odradek.workers.dispatch.upstream import Upstream
+from odradek.workers.forwarding.upstream import Upstream
 
 _THERE = (errors.NONE, errors.TOPIC_ALREADY_EXISTS)  # in the second case the metadata will have it soon
 

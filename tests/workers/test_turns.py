@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.workers.net import deferred_work, time_slices
+from odradek.workers.dispatch import deferred_work
+from odradek.workers.net import time_slices
 
 from .inprocess import Bench
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from odradek.ipc import forward
 from odradek.ipc.forward import Forwarded
 from odradek.protocol.wire import I32
-from odradek.workers.dispatch import api, dispatch, unavailable, upstream
+from odradek.workers.dispatch import api, dispatch, unavailable
+from odradek.workers.forwarding import upstream
 from odradek.workers.net import client_ids
 from odradek.workers.net.framing import Pipelined, skip_header_tags
 

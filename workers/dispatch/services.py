@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from odradek.workers.dispatch.catalog import Catalog
     from odradek.workers.dispatch.purgatory import Purgatory
     from odradek.workers.dispatch.unregistered_brokers import UnregisteredBrokers
-    from odradek.workers.dispatch.upstream import Upstream
+    from odradek.workers.forwarding.upstream import Upstream
     from odradek.workers.net.connection import Connection
     from odradek.workers.net.pager import Pager
     from odradek.workers.net.sending import Sender

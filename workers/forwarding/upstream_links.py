@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from odradek.ipc.forward import Forwarded
-from odradek.workers.dispatch.upstream import Upstream
+from odradek.workers.forwarding.upstream import Upstream
 
 
 class Watching(Protocol):

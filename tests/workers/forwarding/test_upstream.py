@@ -9,8 +9,8 @@ import pytest
 
 from odradek.ipc import forward
 from odradek.ipc.channel import Channel, Listener
-from odradek.workers.dispatch import upstream
-from odradek.workers.dispatch.upstream import LOST, Upstream
+from odradek.workers.forwarding import upstream
+from odradek.workers.forwarding.upstream import LOST, Upstream
 
 from ..inprocess import Bench, Client, correlations, raw
 

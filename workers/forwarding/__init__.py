@@ -1,0 +1,1 @@
+"""Requests that the coordinator or the controller answers."""
