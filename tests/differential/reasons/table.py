@@ -165,8 +165,9 @@ REASONS = (
         beyond_the_limit,
     ),
     Reason(
-        "Records of an uncompressed batch that count their offsets wrong are stored by Kafka as they came; here they "
-        "are numbered, or consumers see some twice and others not",
+        "Records of an uncompressed batch that count their offsets wrong are stored by Kafka as they came, and end the "
+        "connection when it converts them for Fetch below version 4; here they are numbered, or consumers see some "
+        "twice and others not",
         numbered,
     ),
     Reason(
