@@ -5,8 +5,8 @@ Layout    : region `producers-<slot>-<incarnation>-<generation>`; word 0 capacit
             (linear probing, never more than 2/3 full, entries are never removed):
               0 ~producer id (0: empty)  1 epoch  2 last timestamp ms  3 coordinator epoch
               4 ~first offset of the open transaction (0: none)  5 batches appended so far, ever
-              6 offset of the last marker applied to this table, -1 before the first (KIP-890: see
-                storage.log.transactions.may_open; growth keeps it, a truncation or a start does not: then unknown)
+              6 offset of the last marker, -1 before the first (KIP-890: see storage.log.transactions.may_open; growth
+                keeps it; snapshots do not have it: behind a start or a truncation it may be one that is too high)
               8 + 4*(n % 5) .. the n-th batch: first sequence << 32 | last sequence, base offset, last offset, timestamp
 Owner     : the partition: the slot's `pstate_gen` names the current generation (0: none yet).
 Writers   : the process that holds the partition's lock.
@@ -61,7 +61,7 @@ class ProducerBatch(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """A producer's state, oldest batch first."""
+    """A producer's state, oldest batch first. `marked`: the offset of its last marker, or one that is not below it."""
 
     producer_id: int
     epoch: int
@@ -69,6 +69,12 @@ class ProducerEntry(NamedTuple):
     coordinator_epoch: int
     txn_first: int
     batches: tuple[ProducerBatch, ...]
+    marked: int = -1
+
+    @property
+    def last_offset(self) -> int:
+        """As `ProducerTable.last_offset`."""
+        return max(self.marked, self.batches[-1].last_offset if self.batches else -1)
 
 
 class ProducerTable:
@@ -283,7 +289,7 @@ class ProducerTable:
             span = words[ring]
             batches.append(ProducerBatch(span >> 32, span & 0xFFFFFFFF, *words[ring + 1 : ring + 4]))
         head = words[at : at + 5]
-        return ProducerEntry(~head[0], head[1], head[2], head[3], ~head[4], tuple(batches))
+        return ProducerEntry(~head[0], head[1], head[2], head[3], ~head[4], tuple(batches), words[at + MARKED])
 
     def copied(self) -> ProducerTable:
         """A private copy of the table, readable without the lock: 10 ms with 100,000 producers."""
@@ -307,6 +313,7 @@ class ProducerTable:
         self.words[at + TIMESTAMP] = entry.timestamp
         self.words[at + COORDINATOR_EPOCH] = entry.coordinator_epoch
         self.words[at + TXN_FIRST] = ~entry.txn_first
+        self.words[at + MARKED] = entry.marked
 
     def close(self) -> None:
         """Unmap; the region stays."""

@@ -53,7 +53,7 @@ def entries_at(
         unknown.discard(entry.producer_id)
         former = None if entry.producer_id in behind.ended else _without(entry, offset)
         if former is not None:
-            kept.append(former)
+            kept.append(former._replace(marked=min(former.marked, offset - 1)))  # a start may have guessed a higher one
         elif not _is_new(entry, offset, behind):
             unknown.add(entry.producer_id)
     return kept + _read(partition, values, position, offset, unknown) if unknown else kept

@@ -361,6 +361,7 @@ def recovered(producers: Mapping[int, producers_file.ProducerEntry]) -> list[Pro
             entry.coordinator_epoch,
             entry.txn_first_offset,
             tuple(ProducerBatch(*batch[:5]) for batch in entry.batches if batch.first_seq >= 0),
+            entry.marked_offset,
         )
         for producer_id, entry in renewal.along(producers.items())
     ]
@@ -370,6 +371,6 @@ def _newest(entries: list[ProducerEntry], most: int) -> list[ProducerEntry]:
     if len(entries) <= most:
         return entries
     renewal.renew()
-    entries.sort(key=lambda entry: entry.batches[-1].last_offset if entry.batches else -1, reverse=True)
+    entries.sort(key=lambda entry: entry.last_offset, reverse=True)
     renewal.renew()
     return entries[: most // 2] + [entry for entry in entries[most // 2 :] if entry.txn_first >= 0]

@@ -56,13 +56,17 @@ class ProducedBatch(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """A producer id's state. `txn_first_offset` is -1 when it has no open transaction."""
+    """A producer id's state. `txn_first_offset` is -1 when it has no open transaction.
+
+    `marked_offset` is that of its last marker. A snapshot does not have it: its own last offset stands for it then.
+    """
 
     epoch: int = -1
     coordinator_epoch: int = -1
     timestamp: int = -1
     txn_first_offset: int = -1
     batches: list[ProducedBatch] = field(default_factory=list)
+    marked_offset: int = field(default=-1, compare=False)
 
     @property
     def last(self) -> ProducedBatch | None:
@@ -159,7 +163,7 @@ class ProducerReplay:
         first = entry.txn_first_offset
         entry.enter_epoch(batch.producer_epoch)
         entry.coordinator_epoch, entry.timestamp = coordinator_epoch, batch.max_timestamp
-        entry.txn_first_offset = -1
+        entry.txn_first_offset, entry.marked_offset = -1, batch.last_offset
         if kind != ABORT or first < 0:
             return None
         stable = self.first_unstable()

@@ -11,12 +11,13 @@ import pytest
 from odradek.ipc import slots
 from odradek.ipc.region import SharedMemoryFull
 from odradek.protocol import errors
-from odradek.storage.log import append, control_batch, opening
+from odradek.storage.log import append, control_batch, opening, roll, truncate
 from odradek.storage.log.log import Log
+from odradek.storage.log.log_batch import NOT_ASKED
 from odradek.storage.log.partition import Partition
 from odradek.storage.producers import snapshots
 
-from ..live import NOW, Live, batch, live, put, records
+from ..live import NOW, Live, batch, live, note_flushed, put, records
 from .following import follower, receive, sent
 from .test_append_and_read import broken
 
@@ -167,6 +168,86 @@ def test_producers_max_keeps_a_producer_that_was_just_fenced(tmp_path: Path) -> 
         zombie = batch(b"v", producer=7, sequence=1)
         put(partition, zombie)
         assert zombie.error == errors.INVALID_PRODUCER_EPOCH
+
+
+def fenced(partition: Partition) -> None:
+    """A producer that is fenced after others have written, in a table that is full then."""
+    open_transaction(partition, 7)
+    put(partition, *[batch(b"v", producer=one, sequence=0) for one in range(1000, 999 + SERVED)])
+    assert control_batch.write_marker(partition, 7, 1, 0, False, NOW) == errors.NONE
+
+
+def check_fenced(partition: Partition) -> None:
+    """More producers than `odradek.producers.max` have the oldest ones forgotten, but not the fenced one."""
+    for one in (2000, 2001):  # a loaded table has room for one more
+        put(partition, batch(b"v", producer=one, sequence=0))
+    assert 7 in known(partition) and 1000 not in known(partition)
+    zombie = batch(b"v", producer=7, sequence=1)
+    put(partition, zombie)
+    assert zombie.error == errors.INVALID_PRODUCER_EPOCH
+
+
+def start_again(made: Live, clean: bool) -> Partition:
+    again = made.partition(1)
+    again.slot.publish(slots.SlotState(incarnation=again.incarnation, state=slots.RECOVERING))
+    assert isinstance(again.owner, Log)
+    points = {("t", 0): made.partition(2).state().leo} if clean else {}
+    opening.open_all(again.owner, [("t", 0)], [opening.LogDir(clean, False, points, {}, {}, {})], lambda: None)
+    return again
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("rolled", [True, False])
+def test_producers_max_keeps_a_fenced_producer_behind_a_start(tmp_path: Path, clean: bool, rolled: bool) -> None:
+    """Its marker is in the log that is read, or in what a snapshot stands for."""
+    with live(tmp_path, producers_max=SERVED) as made:
+        partition = made.partition()
+        fenced(partition)
+        if rolled:
+            note_flushed(partition)
+            with partition.locked() as values:
+                roll.roll(partition, values)
+        check_fenced(start_again(made, clean))
+
+
+def test_a_start_with_a_smaller_producers_max_keeps_a_fenced_producer(tmp_path: Path) -> None:
+    with live(tmp_path) as made:
+        fenced(made.partition())
+        made.config["producers.max"] = 4
+        assert known(start_again(made, False)) == {7, 998 + SERVED}
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_producers_max_keeps_a_fenced_producer_behind_a_truncation(tmp_path: Path, behind: int) -> None:
+    """Of it or of another are the batches that the truncation takes."""
+    with live(tmp_path, producers_max=SERVED) as made:
+        partition = made.partition()
+        fenced(partition)
+        end = partition.state().leo
+        put(partition, batch(b"v", producer=(1008, 7)[behind], epoch=behind, sequence=1 - behind))
+        with partition.locked() as values:
+            truncate.truncate(partition, values, end)
+        check_fenced(partition)
+
+
+def test_a_transaction_begins_behind_a_start_and_a_truncation(tmp_path: Path) -> None:
+    """Of a producer whose last marker lies somewhere below the end of the log, which is cut."""
+    with live(tmp_path) as made:
+        partition = made.partition()
+        open_transaction(partition, 7)
+        assert control_batch.write_marker(partition, 7, 0, 0, True, NOW) == errors.NONE
+        put(partition, batch(b"v"), batch(b"v"))
+        table = partition.producers.table(partition.state().pstate_gen)
+        snapshots.write_table(partition.directory, partition.state().leo, table)  # as a clean stop does
+        again = start_again(made, True)
+        with again.locked() as values:
+            truncate.truncate(again, values, 3)
+        one = batch(b"w", producer=7, sequence=1)
+        one.transactional, one.guard = True, NOT_ASKED
+        put(again, one)
+        assert again.unverified == [one]
+        again.unverified.clear()
+        assert put(again, one) == [3]
 
 
 def test_forgotten_producer_may_continue(tmp_path: Path) -> None:
