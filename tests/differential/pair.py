@@ -230,14 +230,16 @@ def _framed(request: bytes) -> bytes:
 
 
 def _acks(version: int, body: bytes) -> int:
-    """A Produce request's acks, after the transactional id (v3+)."""
+    """A Produce request's acks, after the transactional id (v3+); 1 if the body is cut before."""
+    if len(body) < 2:
+        return 1
     at = 0
     if version >= 9:
         at = max(1, body[0]) if body[0] < 0x80 else -1
     elif version >= 3:
         (size,) = struct.unpack_from(">h", body)
         at = 2 + max(0, size)
-    return int(struct.unpack_from(">h", body, at)[0]) if at >= 0 else 1
+    return int(struct.unpack_from(">h", body, at)[0]) if 0 <= at <= len(body) - 2 else 1
 
 
 class Pair:
