@@ -115,6 +115,18 @@ class Files:
         elif not self._renamed(old, new):
             raise PipelineError(f"cannot rename {self.uri(old)} to {self.uri(new)}")
 
+    def rename_new(self, old: str, new: str) -> bool:
+        """Move a file to a folder that exists; False where the new name exists. As atomic as `create`."""
+        if self.here is None:
+            return not self.exists(new) and self._renamed(old, new)
+        try:
+            with self._told_here(old):
+                make_once(self.here / old, self.here / new)
+                (self.here / old).unlink(missing_ok=True)
+        except FileExistsError:
+            return False
+        return True
+
     def _renamed(self, old: str, new: str) -> bool:
         try:
             with _told(self.uri(old)):

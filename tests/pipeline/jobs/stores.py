@@ -55,6 +55,9 @@ class Dying(Files):
     def rename(self, old: str, new: str) -> None:
         self._step(super().rename, old, new)
 
+    def rename_new(self, old: str, new: str) -> bool:
+        return bool(self._step(super().rename_new, old, new))
+
     def delete(self, path: str) -> None:
         self._step(super().delete, path)
 
@@ -135,6 +138,10 @@ class Overtaken(Files):
     def rename(self, old: str, new: str) -> None:
         self._step()
         super().rename(old, new)
+
+    def rename_new(self, old: str, new: str) -> bool:
+        self._step()
+        return super().rename_new(old, new)
 
     def delete(self, path: str) -> None:
         self._step()

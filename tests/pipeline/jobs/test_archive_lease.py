@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +21,7 @@ from odradek.pipeline.jobs.archive.store.store import Store
 from odradek.pipeline.jobs.files import Files
 
 from ...harness.process import wait_until
-from .stores import Overtaken, after_death
+from .stores import Died, Overtaken, after_death
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -178,3 +180,86 @@ def test_lost_lease_is_an_error_and_is_not_deleted(spark: SparkSession, tmp_path
         lease.check()
     lease.release()
     assert files.exists(LEASE), "the lease belongs to another job"
+
+
+class _Presumed:
+    """A job that was presumed dead ends: before its step `at` another takes its lease, and `after` steps later does
+    `what`. `came`: what has happened.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path, at: int, after: int, what: Callable[[Lease], object]) -> None:
+        self._folder, self._after, self._what = folder, after, what
+        self.came: list[str] = []
+        self.owner = Lease(Files(spark, str(folder)))
+        self._files = Overtaken(spark, str(folder), at, self._take_over)
+        job = Lease(self._files)
+        job.take()
+        self._files.arm()
+        with suppress(Died):
+            job.release()
+
+    def _take_over(self) -> None:
+        self.came.append("takeover")
+        after_death(self._folder)
+        self.owner.take()
+        self._files._at, self._files._other = self._after, self._then
+        self._files.arm()
+
+    def _then(self) -> None:
+        self.came.append("then")
+        self._what(self.owner)
+
+    @classmethod
+    def all(cls, spark: SparkSession, root: Path, what: Callable[[Lease], object]) -> Iterator[_Presumed]:
+        """With the takeover before each step of the release, and the rest before each later one."""
+        for at in count():
+            for after in count(1):
+                made = cls(spark, root / f"{at}-{after}", at, after, what)
+                if not made.came:
+                    assert at > 5, "the takeover must come before each step"
+                    return
+                yield made
+                if made.came[-1] != "then":
+                    break
+
+
+def _files_left(made: _Presumed) -> list[Path]:
+    return [path for path in (made._folder / "_odradek").rglob("*") if path.is_file()]
+
+
+def test_job_presumed_dead_leaves_the_next_owner_its_lease(spark: SparkSession, tmp_path: Path) -> None:
+    """Its check says that the lease is its own, and what it renames then is another's, which commits meanwhile."""
+    for made in _Presumed.all(spark, tmp_path, Lease.check):
+        made.owner.check()
+        assert _files_left(made) == [made._folder / LEASE]
+        made.owner.release()
+        assert not _files_left(made)
+
+
+def test_next_owner_may_end_before_the_job_presumed_dead(spark: SparkSession, tmp_path: Path) -> None:
+    """Its lease is not put back then: the archive would be locked for as long as its process lives."""
+    for made in _Presumed.all(spark, tmp_path, Lease.release):
+        if made.came[-1] != "then":
+            made.owner.release()
+        assert not _files_left(made)
+
+
+def test_job_presumed_dead_dies_with_the_next_owners_lease(spark: SparkSession, tmp_path: Path) -> None:
+    def die(_: Lease) -> None:
+        raise Died
+
+    for made in _Presumed.all(spark, tmp_path, die):
+        made.owner.check()
+        made.owner.release()
+        assert not (made._folder / LEASE).exists()
+
+
+def test_job_without_lease_does_not_get_it_back_once_another_has_worked(spark: SparkSession, tmp_path: Path) -> None:
+    slow = Store(Files(spark, str(tmp_path)))
+    with slow:
+        after_death(tmp_path)
+        with Store(Files(spark, str(tmp_path))):
+            pass
+        with pytest.raises(PipelineError, match="another job took over this archive"):
+            slow._lease.check()
+        assert not (tmp_path / LEASE).exists()

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from odradek.pipeline.errors import PipelineError
+from odradek.pipeline.jobs.archive.store.lease import Lease
 from odradek.pipeline.jobs.archive.store.manifest import Commit, State
 from odradek.pipeline.jobs.archive.store.store import PENDING, Store
 from odradek.pipeline.jobs.files import Files
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.live
+
+
+@pytest.fixture(autouse=True)
+def no_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow machine one would come between `after_death` and the takeover."""
+    monkeypatch.setattr(Lease, "_renew", lambda self: None)
 
 
 @pytest.mark.parametrize("kind", ["file", "viewfs"])

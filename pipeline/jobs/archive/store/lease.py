@@ -3,6 +3,19 @@
 No clocks are compared. A job that finds a lease of another machine watches it: if it stays the same for long, its job
 is dead. On the same machine the job checks the process itself, and watches the lease where the process is hidden. The
 commits themselves ensure that two jobs never commit the same number: they are created and never replaced.
+
+A file system cannot delete a file only if it still has this content. So a job never deletes the lease: it renames it to
+a name of its own, reads what it has caught, and deletes that if it is what it meant. What happens in between:
+
+  the lease was another job's by then       it is renamed back, if there is none: by a rename that replaces nothing
+  that job checks its lease meanwhile       it creates it again, since its room is still there: no job has taken over
+  that job ends meanwhile                   it also deletes its lease where it was caught; the rename back fails then
+  this job dies with a lease in its hands   its owner creates it again, at its next commit or renewal
+  a third job looks for a lease meanwhile   it takes the archive: the owner's next commit fails and says so. No record
+                                            is lost; the next run continues behind the last commit
+
+The last case needs three jobs: one that was presumed dead, one that took over, and one that starts in that instant, or
+within `RENEWED` of it if the first one dies there.
 """
 
 from __future__ import annotations
@@ -58,6 +71,8 @@ class Lease:
     def check(self) -> None:
         """Raises PipelineError when another job has taken the lease."""
         held = self._read()
+        if held is None and self._recreate():
+            return
         if held is None or held.get("id") != self.id:
             other = _name(held) if held else "another job"
             raise PipelineError(
@@ -68,8 +83,9 @@ class Lease:
         """The job ends. If this fails, the next job detects it."""
         self._ended.set()
         with self._changing, suppress(Exception):
-            self.check()
-            self._files.delete(LEASE)
+            self._remove_own()
+            self._remove_caught()
+            self._remove_own()  # another job may have caught it behind the first look and put it back behind the second
 
     def _text(self) -> str:
         self._beat += 1
@@ -101,18 +117,47 @@ class Lease:
                 return found is not None
         return False
 
+    def _recreate(self) -> bool:
+        """Whether the missing lease is this job's again: one that has taken over has removed the room."""
+        room = self._files.room
+        with suppress(PipelineError):
+            return (room is None or self._files.exists(room)) and self._files.create(LEASE, self._text())
+        return False
+
+    def _is_own(self, path: str) -> bool:
+        held = self._read(path)
+        return held is not None and held.get("id") == self.id
+
+    def _remove_own(self) -> None:
+        held = self._read()
+        if held is not None and held.get("id") == self.id:
+            self._remove(held)
+
+    def _remove_caught(self) -> None:
+        """Remove this job's lease where another job has caught it by mistake."""
+        for name in self._files.names(_CAUGHT):
+            if self._is_own(f"{_CAUGHT}/{name}"):
+                self._files.delete(f"{_CAUGHT}/{name}")
+        self._files.delete_empty(_CAUGHT)
+
     def _remove(self, held: dict[str, Any]) -> None:
         """Of several jobs that find a dead lease one catches it; a job that catches a later lease puts it back."""
         caught = f"{_CAUGHT}/{uuid4().hex}"
+        if not self._catch(caught):
+            return  # another job was faster
+        if self._read(caught) != held:
+            with suppress(PipelineError):  # its job has just ended
+                self._files.rename_new(caught, LEASE)
+        self._files.delete(caught)
+
+    def _catch(self, caught: str) -> bool:
         try:
             self._files.rename(LEASE, caught)
         except PipelineError:
-            if self._read() == held:
-                raise
-            return  # another job was faster
-        if self._read(caught) != held:
-            self._files.create(LEASE, self._files.read(caught))
-        self._files.delete(caught)
+            if not self._files.exists(LEASE):
+                return False
+            self._files.rename(LEASE, caught)  # another job has just removed the empty folder
+        return True
 
     def _renew(self) -> None:
         """Until another job has it. A file system error may be transient, and must not make the job look dead."""
@@ -127,11 +172,11 @@ class Lease:
                 return  # Java has exited, and this process will
 
     def _write_again(self) -> None:
-        """Not while another job checks it (`_remove`); where another job has it, the next commit says so."""
+        """Where another job has it, the next commit says so."""
         held = self._read()
         if held is None:
-            return
-        if held.get("id") != self.id:
+            self._recreate()
+        elif held.get("id") != self.id:
             self._ended.set()
         else:
             self._files.write(LEASE, self._text())
