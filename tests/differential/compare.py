@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-WHAT = ("name", "topic", "topic_id", "partition_index", "index", "partition", "group_id", "key")
+WHAT = ("name", "topic", "topic_id", "partition_index", "index", "partition", "group_id", "key", "user")
 
 
 class Field(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,7 +11,6 @@ from ..fuzz.sequences import Api, Pools
 from .config_values import OF_BROKERS, OF_TOPICS
 
 INDEXES = [0] * 14 + [1] * 8 + [2, -1]
-SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
 LEARNS = {
     "member_id": ["member_id"],
     "generation_id": ["generation_id", "generation_id_or_member_epoch"],
@@ -25,21 +25,23 @@ COMMON: Pools = {
     "fetch_offset": [0, 0, 0, 1, 2, 3, 5, 100, -1], "offset": [0, 1, 2, 3, -1, -2, 100],
     "replica_id": (-1, -1, -1, -1, -2, -3),
     "current_leader_epoch": [-1, -1, -1, -1, 0, 1], "last_fetched_epoch": [-1, -1, -1, 0, 1],
-    "leader_epoch": [0, 1, -1], "log_start_offset": (-1, 0), "timestamp": [-1, -2, -3, -4, 0, 1, NOW - 1, NOW, NOW + 1],
+    "leader_epoch": [0, 1, -1], "log_start_offset": (-1, 0), 
+    "timestamp": [-1, -2, -3, -4, -5, -6, 0, 1, NOW - 1, NOW, NOW + 1],
     "max_num_offsets": [1, 2], "session_epoch": [-1, 0, 0], "session_id": [0], "isolation_level": (0, 1, 1),
     "rack_id": (b"",), "producer_id": [-1], "producer_epoch": [-1], "v3_and_below_producer_id": [-1],
     "v3_and_below_producer_epoch": [-1], "transaction_timeout_ms": [60_000, 60_000, 60_000, 0, 900_001],
     "committed_offset": [0, 1, 5], "committed_leader_epoch": [-1, 0, 5, -2],
     "committed_metadata": [b"", b"m", b"m" * 4096, b"m" * 4097],
-    "metadata": (SUBSCRIPTION,), "session_timeout_ms": [60_000, 60_000, 60_000, 99, 1_800_001],
-    "rebalance_timeout_ms": (60_000,), "protocol_type": [b"consumer"], "protocol_name": [b"range"],
+    "session_timeout_ms": [60_000, 60_000, 60_000, 99, 1_800_001],
+    "rebalance_timeout_ms": (60_000,), "protocol_type": [*[b"consumer"] * 9, b"connect"],
+    "protocol_name": [b"range"] * 9 + [b"sticky"],
     "protocols.name": [b"range", b"range", b"sticky", b"roundrobin"], "member_id": [b""], "generation_id": [-1],
     "generation_id_or_member_epoch": [-1], "commit_timestamp": [-1, NOW], "retention_time_ms": (-1,),
     "allow_auto_topic_creation": (0,), "coordinator_epoch": [0, 0, 1, -1], "key_type": [0, 1],
     "states_filter": [b"Stable", b"Empty"], "state_filters": [b"Ongoing", b"Empty"],
     "response_partition_limit": [1, 2, 2000], "include_topic_authorized_operations": (0,),
     "include_cluster_authorized_operations": (0,), "include_authorized_operations": (0,),
-    "types_filter": [b"classic", b"classic", b"consumer", b"Classic", b"x"], "duration_filter": (-1,),
+    "types_filter": [b"classic", b"classic", b"consumer", b"Classic", b"x"], "duration_filter": (-1, -1, 1 << 40),
     "assignment": [b"a"],
 }  # fmt: skip
 CHANGES: Pools = {
@@ -72,6 +74,17 @@ OF_ONE_BROKER: Pools = {
     "entity_type": [b"user", b"client-id", b"ip"], "match_type": [0, 1, 2], "endpoint_type": [1, 1, 2],
 }  # fmt: skip
 
+OF_SECURITY: Pools = {
+    "entity_type": [b"user", b"user", b"client-id", b"client-id", b"ip", b"x"], "match_type": [0, 0, 0, 1, 3],
+    "ops.key": [b"producer_byte_rate", b"consumer_byte_rate", b"request_percentage", b"controller_mutation_rate",
+                b"connection_creation_rate", b"x"],
+    "ops.value": [1.0, 1024.0, 12.5, 0.1, 0.0, -1.0, 1e300, 1 << 53, float("inf"), float("nan")],
+    "mechanism": [1, 2, 1, 2, 0, 3], "iterations": [4096, 4096, 8192, 16384, 4095, 16385, 0],
+    "salt": [b"salt"], "salted_password": [b"p" * 32, b"p" * 64],
+    "SaslHandshake.mechanism": [b"PLAIN", b"SCRAM-SHA-256", b"x"],
+    "never_null": ("entity_name", "match"),  # defaults are those of all sequences
+}  # fmt: skip
+
 
 class Family(NamedTuple):
     """APIs that a sequence uses together: weights by name, and field values in addition to the common ones."""
@@ -92,6 +105,10 @@ FAMILIES = (
                             "EndTxn": 3, "Produce": 6, "Fetch": 4, "ListOffsets": 1, "DescribeTransactions": 1,
                             "DescribeProducers": 1, "OffsetFetch": 1, "ListTransactions": 1, "DeleteRecords": 1,
                             "FindCoordinator": 1, "WriteTxnMarkers": 1}, OF_TRANSACTIONS),
+    Family("offsets", {"JoinGroup": 6, "SyncGroup": 5, "LeaveGroup": 1, "Heartbeat": 1, "InitProducerId": 3,
+                       "AddOffsetsToTxn": 4, "TxnOffsetCommit": 6, "EndTxn": 3, "OffsetFetch": 4, "OffsetCommit": 3,
+                       "OffsetDelete": 3, "DeleteGroups": 1, "DescribeGroups": 1, "ListGroups": 1,
+                       "AddPartitionsToTxn": 1, "Produce": 1, "DescribeTransactions": 1}, OF_TRANSACTIONS),
     Family("topics", {"CreateTopics": 5, "CreatePartitions": 3, "DeleteTopics": 1, "Metadata": 3, "DescribeConfigs": 3,
                       "AlterConfigs": 2, "IncrementalAlterConfigs": 5, "Produce": 4, "Fetch": 2, "ListOffsets": 2,
                       "DeleteRecords": 1, "DescribeTopicPartitions": 1, "ElectLeaders": 1, "DescribeLogDirs": 1,
@@ -102,13 +119,19 @@ FAMILIES = (
                        "DescribeUserScramCredentials": 1, "FindCoordinator": 1, "ListGroups": 1,
                        "ListTransactions": 1, "ListConfigResources": 1, "ApiVersions": 1},
            OF_ONE_BROKER),
+    Family("security", {"AlterClientQuotas": 5, "DescribeClientQuotas": 3, "AlterUserScramCredentials": 5,
+                        "DescribeUserScramCredentials": 3, "SaslHandshake": 1, "SaslAuthenticate": 1,
+                        "CreateDelegationToken": 1, "RenewDelegationToken": 1, "ExpireDelegationToken": 1,
+                        "DescribeDelegationToken": 1}, OF_SECURITY),
 )  # fmt: skip
 
 INTERNAL_IN = ("Metadata.name", "Produce.name", "OffsetCommit.name", "TxnOffsetCommit.name", "AddPartitionsToTxn.name",
                "DescribeTopicPartitions.name")  # fmt: skip
 """Fields that sometimes name an internal topic, whose records no other sequence may change."""
 
-LANDED = {"records", "groups", "transactions", "topics", "brokers"}
+SCRAM_NAMES = ("AlterUserScramCredentials.name", "DescribeUserScramCredentials.name")
+
+LANDED = {"records", "groups", "transactions", "offsets", "topics", "brokers", "security"}
 """Families without unexplained differences; the others run only with all families (`-m long`)."""
 
 
@@ -122,6 +145,12 @@ def clients(suffix: str) -> list[Pools]:
         "coordinator_keys": [*groups, *ids],
     }  # fmt: skip
     return [{**shared, **one}, {**shared, **one, "group_instance_id": [b"i"]}, {**shared, **any_of}]
+
+
+def subscription(*topics: bytes) -> bytes:
+    """What a consumer sends with JoinGroup, in version 0."""
+    names = b"".join(struct.pack(">h", len(topic)) + topic for topic in topics)
+    return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", 0)
 
 
 def apis(family: Family, versions: Mapping[int, tuple[int, int]], keys: Mapping[str, int]) -> list[Api]:
@@ -141,9 +170,12 @@ def pools(family: Family, suffix: str, names: list[str], ids: list[bytes]) -> Po
     made = [*topics, b"v-" + end, b"v-" + end, b"w-" + end, b"v.x-" + end, b"v_x-" + end]
     fields = ("topic", "name", "topics", "topic_name", "topic_names", "resource_name")
     named: dict[str, Any] = dict.fromkeys(fields, known) | {"topic_id": ids, "unknown": [b"a-" + end, b"b-" + end]}
+    named |= {field: [b"e1-" + end, b"e2-" + end] for field in ("entity_name", "match", "user")}
+    named["metadata"] = (subscription(), subscription(*topics[:1]), subscription(*topics), b"", b"\0")
     metadata = [bytes(16), bytes(16), *ids]
     internal = {field: [*known, *known, b"__consumer_offsets", b"__transaction_state"] for field in INTERNAL_IN}
     of_apis: dict[str, Any] = {"CreateTopics.name": made, "Metadata.topic_id": metadata, **internal}
+    of_apis |= dict.fromkeys(SCRAM_NAMES, named["user"])
     return {**COMMON, **named, **of_apis, **family.pools}
 
 

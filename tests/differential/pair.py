@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from odradek.protocol import interbroker, requests
 
 from ..fuzz.sequences import CORRELATION, Pools, Script, Step
-from ..fuzz.valid import valid_body
+from ..fuzz.valid import is_ours, valid_body
 from ..harness.process import readable
 from ..harness.wire import decode_body, header, read_exactly
 from .compare import Field, errors_in, fields
@@ -170,9 +170,7 @@ class Client:
             return "closed"
         if asked.silent:
             return "silent"
-        response = interbroker.message_class(asked.step.api + "Response")
-        flexible = response.flexible_version_q(asked.step.version) and asked.step.api not in PLAIN_HEADS
-        self._answer = decode_body(response, asked.step.version, frame[5 if flexible else 4 :])
+        self._answer = _response(asked.step, frame)
         return plain(self._answer, self._names)
 
     def learn(self, answer: Any = None) -> None:
@@ -223,6 +221,15 @@ class Client:
         self.close()
         for asked in self.parked:
             asked.sock.close()
+
+
+def _response(step: Step, frame: bytes) -> Any:
+    """The decoded response, with its header."""
+    kind = interbroker.message_class(step.api + "Response")
+    if is_ours(kind):
+        return interbroker.response(step.api, step.version, frame)[1]
+    flexible = kind.flexible_version_q(step.version) and step.api not in PLAIN_HEADS
+    return decode_body(kind, step.version, frame[5 if flexible else 4 :])
 
 
 def _framed(request: bytes) -> bytes:

@@ -31,7 +31,7 @@ LEFT_OUT = {
 """Fields with a broker's address, error text, disk usage, compressed sizes, or supported features.
 """
 OWN_CONFIG = "odradek."
-ROWS = ("name", "topic", "group_id", "transactional_id", "topic_name")
+ROWS = ("name", "topic", "group_id", "transactional_id", "topic_name", "user")
 SUFFIX = re.compile(r"[a-z]+-\d+[a-z]?$")
 PARTS = ("partitions", "partition_responses", "results_by_partition", "partition_result")
 SIGNS = {"log_append_time_ms", "start_timestamp", "last_timestamp", "transaction_start_time_ms"}
@@ -115,7 +115,7 @@ def _unnamed(row: Any) -> str:
 def _place(row: dict[str, Any]) -> tuple[str, str]:
     """Sort by the subject of a row first, so that rows with different errors are adjacent."""
     about = {name: value for name, value in row.items() if isinstance(value, (str, int)) and name != "error_code"}
-    return repr(about), repr(row)
+    return repr(about or row.get("entity")), repr(row)
 
 
 def _merged(rows: list[Any]) -> list[Any]:

@@ -43,6 +43,8 @@ LARGE = (1_048_507, 1_048_508, 1_048_515, 1_048_516, 1_048_517, 1_100_000)
 """Sizes of values whose batch is about as large as max.message.bytes."""
 LARGE_SHARE = 0.01
 ALL_IF_EMPTY = "DescribeTopicPartitions"
+DYNAMIC_SHARE = 0.5
+ADDRESSES = (b"192.0.2.1", b"192.0.2.2")
 TRANSACTIONAL, CONTROL, APPEND_TIME = 1 << 4, 1 << 5, 1 << 3
 
 
@@ -63,7 +65,7 @@ class Values(OddValues):
         self._topics: set[Any] = set()
         self._indexes: set[Any] = set()
         self._drawn: dict[str, set[Any]] = {}
-        self._config = b""
+        self._config = self._entity = b""
         self._place: dict[str, Any] = {}
 
     def known(self, api: str, name: str) -> Any:
@@ -71,6 +73,11 @@ class Values(OddValues):
         path = f"{self.within}.{name}"
         if name == "records":
             return self._records()
+        if name == "entity_type":
+            self._entity = self._another(api, name, self._drawn.setdefault(path, set()))
+            return self._entity
+        if name in ("entity_name", "match") and self._entity == b"ip":
+            return self.rng.choice(ADDRESSES)  # a name would be looked up in the DNS
         if path == "configs.value":
             return self._config_value()
         if path == "configs.name":
@@ -107,7 +114,9 @@ class Values(OddValues):
         return self.rng.choice((body[: self.rng.randrange(len(body) + 1)], body + b"\0", body + b"more"))
 
     def null(self, name: str) -> bool:
-        """Kafka sends no response to a Produce request without records."""
+        """Kafka sends no response to a Produce request without records. Half of the members are dynamic."""
+        if name == "group_instance_id" and self.rng.random() < DYNAMIC_SHARE:
+            return True
         return name != "records" and name not in self._pools.get("never_null", ()) and super().null(name)
 
     def repeats(self, name: str, size: int) -> int:

@@ -195,7 +195,8 @@ class _Body:
         if kind == "bool":
             return bytes((self._values.rng.choice((0, 1)) if known is None else known,))
         if kind == "float64":
-            return struct.pack(">d", self._values.rng.choice((0.0, -1.0, float("inf"), float("nan"))))
+            odd = self._values.rng.choice((0.0, -1.0, float("inf"), float("nan")))
+            return struct.pack(">d", odd if known is None else known)
         if kind == "uuid":
             return self._values.rng.choice((bytes(16), b"\xff" * 16)) if known is None else bytes(known)
         nullable = not element and field.nullable_for_version_q(self._version)

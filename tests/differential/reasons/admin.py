@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -106,6 +107,27 @@ def _has_zero(row: Any) -> bool:
     return any(getattr(row, name, None) == 0 for name in ACL_CODES) or any(
         _has_zero(one) for few in rows for one in few
     )
+
+
+def no_number(difference: Difference) -> bool:
+    """The difference is one entity's."""
+    refused = bool(difference.fields) and all(
+        is_code(field, {errors.INVALID_REQUEST}, {0}) for field in difference.fields
+    )
+    if difference.step.api != "AlterClientQuotas" or not refused:
+        return False
+    return any(math.isnan(op.value) for entry in difference.request.entries for op in entry.ops)
+
+
+def altered_together(difference: Difference) -> bool:
+    """The difference is one user's, who is altered more than once, or gets an empty salt or salted password."""
+    known = difference.step.api == "AlterUserScramCredentials" and isinstance(difference.ours, dict)
+    if not known or len(difference.ours["results"]) != 1:
+        return False
+    request, (row,) = difference.request, difference.ours["results"]
+    of = [one for one in (*request.deletions, *request.upsertions) if one.name == row["user"]]
+    empty = any(not (one.salt and one.salted_password) for one in request.upsertions if one.name == row["user"])
+    return len(of) > 1 or (empty and row["error_code"] == errors.UNACCEPTABLE_CREDENTIAL)
 
 
 def no_elections(difference: Difference) -> bool:

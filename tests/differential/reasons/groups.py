@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from odradek.protocol import errors
+from odradek.protocol.errors import Error
 
 from ..compare import errors_in
 from ..pair import Difference
 from .codes import is_code
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE_IN_PROGRESS, OUT_OF_ORDER, NO_GROUP = 22, 25, 27, 45, 69
-LEFT_BEHIND = {
+LEFT_BEHIND: dict[str, set[int]] = {
     "JoinGroup": {23, 79},  # INCONSISTENT_GROUP_PROTOCOL; MEMBER_ID_REQUIRED, after which a client may leave
-    "OffsetCommit": {errors.OFFSET_METADATA_TOO_LARGE},
-    "TxnOffsetCommit": {errors.OFFSET_METADATA_TOO_LARGE},
+    "OffsetCommit": {Error.OFFSET_METADATA_TOO_LARGE},
+    "TxnOffsetCommit": {
+        Error.OFFSET_METADATA_TOO_LARGE,
+        Error.INVALID_PRODUCER_EPOCH,
+        Error.INVALID_TXN_STATE,
+        Error.INVALID_PRODUCER_ID_MAPPING,
+        Error.TRANSACTION_ABORTABLE,
+    },
 }
-"""Errors of responses before which Kafka creates a missing group."""
+"""Errors of responses before which Kafka creates a missing group. GroupCoordinator.handleTxnCommitOffsets creates it
+before it asks the transaction's coordinator.
+"""
 
 
 def former_start(difference: Difference) -> bool:
@@ -29,9 +37,11 @@ def pending_static(difference: Difference) -> bool:
 
 def tie(difference: Difference) -> bool:
     """The member itself might choose either."""
-    if difference.step.api != "JoinGroup" or [field.path for field in difference.fields] != ["/protocol_name"]:
+    if difference.step.api != "JoinGroup" or not difference.fields:
         return False
-    (field,) = difference.fields
+    field, *others = difference.fields
+    if field.path != "/protocol_name" or any(other.path != "/members/metadata" for other in others):
+        return False
     return {field.ours, field.theirs} <= {protocol.name for protocol in difference.request.protocols}
 
 

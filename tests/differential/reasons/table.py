@@ -11,10 +11,12 @@ from ..compare import Field, fields
 from ..pair import Difference
 from .admin import (
     ACLS,
+    altered_together,
     config_as_given,
     nameless,
     no_default,
     no_elections,
+    no_number,
     no_operation,
     of_client_metrics,
     unknown_acl,
@@ -45,7 +47,10 @@ from .produce import (
     unknown_codec,
 )
 
-READS = {"ListOffsets", "OffsetForLeaderEpoch", "DescribeConfigs", "ElectLeaders", "Metadata", "DescribeGroups"}
+READS = {"ListOffsets", "OffsetForLeaderEpoch", "DescribeConfigs", "ElectLeaders", "Metadata", "DescribeGroups",
+         "ListGroups"}  # fmt: skip
+REMOVE = {"OffsetDelete", "DeleteGroups"}
+"""APIs after which an empty group without offsets is gone in Kafka, too."""
 REASONS = (
     Reason(
         "Kafka refuses all partitions of a Produce request when it cannot read the batches of one of them; here only "
@@ -217,6 +222,13 @@ REASONS = (
         config_as_given,
     ),
     Reason(
+        "KRaft refuses a user of whom a request alters more than one SCRAM credential, and tells the first error of a "
+        "user; as with ZooKeeper they are altered, and the last error is told. It stores a credential without salt, "
+        "and has an exception for one without salted password; both are refused here",
+        altered_together,
+    ),
+    Reason("A quota that is not a number is stored by Kafka, as it is not below 0; here it is refused", no_number),
+    Reason(
         "KRaft looks at configs before the topic is looked for and before operations are; as with ZooKeeper those come "
         "first",
         either("AlterConfigs", "IncrementalAlterConfigs", {3, 42}, {40}),
@@ -236,7 +248,7 @@ def passes(difference: Difference) -> bool:
         return True
     if difference.step.api == "Fetch":  # the next request of its session would differ
         return all(field.path.startswith("/responses") for field in difference.fields)
-    return difference.step.api in READS
+    return difference.step.api in READS | REMOVE
 
 
 def _both_refused(field: Field) -> bool:
@@ -289,9 +301,15 @@ def _by_topic(answer: Any) -> dict[str, Any]:
     return {row["name"]: {**answer, "topics": [row]} for row in rows}
 
 
+def _by_user(answer: Any) -> dict[str, Any]:
+    """The response to a change of SCRAM credentials, divided by user."""
+    rows = answer["results"] if isinstance(answer, dict) else []
+    return {row["user"]: {**answer, "results": [row]} for row in rows}
+
+
 PARTS: dict[str, Callable[[Any], dict[Any, Any]]] = {
     "Produce": _by_partition, "AlterConfigs": _by_resource, "IncrementalAlterConfigs": _by_resource,
-    "CreateTopics": _by_topic,
+    "CreateTopics": _by_topic, "AlterUserScramCredentials": _by_user,
 }  # fmt: skip
 
 
