@@ -120,6 +120,18 @@ class LogModel(Model):
             known = by_coordinator is None or by_coordinator.offset >= self.reloaded
             assert gapped or not known or found.timestamp == one.timestamp
 
+    def compare_some_producers(self, table: dict[int, ProducerEntry], gapped: bool) -> None:
+        """Where `odradek.producers.max` forgets some: none with an open transaction, and it confuses no others."""
+        expected = self.producers()
+        assert {producer_id for producer_id, one in expected.items() if one.first >= 0} <= set(table) <= set(expected)
+        for producer_id, found in table.items():
+            one = expected[producer_id]
+            assert (found.epoch, found.txn_first) == (one.epoch, one.first), producer_id
+            batches = [(batch.first_sequence, batch.last_offset) for batch in found.batches]
+            assert gapped or batches == one.batches[len(one.batches) - len(batches) :], (
+                "other batches than were written"
+            )
+
     def compare_epochs(self, found: Epochs, first: int) -> None:
         """From `first` on; below the log start they may be known still, as long as the broker runs."""
         first = max(first, self.log_start)

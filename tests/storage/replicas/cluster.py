@@ -188,7 +188,7 @@ class Replicas:
     def retry(self, producer: Producer) -> None:
         sent, leader = producer.last, self.leader
         forgotten = leader.vague or leader.evicts or producer.id in leader.expired
-        if sent is None or forgotten or sent.base < leader.begins:
+        if sent is None or sent.base < leader.begins or (forgotten and not leader.knows(producer.id, sent.sequence)):
             return
         batch, _ = _batch(sent.rows, sent.codec, producer, sent.sequence, sent.timestamp, sent.inside)
         self._append(batch)

@@ -117,7 +117,6 @@ class Replica:
         if self.log_start < start:
             self.forgotten = max(self.forgotten, start)
         self.reloaded = self.leo
-        self.vague |= not clean and self.gapped
 
     def _settle(self, values: slots.Fields) -> None:
         table = self.partition.producers.table(values[slots.F_PSTATE_GEN])
@@ -272,6 +271,8 @@ class Replica:
         for offset, at in leader.looked_at.items():
             self.looked_at[offset] = min(self.looked_at.get(offset, at), at)
         self.gapped |= leader.gapped
+        if leader.gapped and start < leader.looked_upto:  # of a producer's batches there only the last is left
+            self.reloaded = max(self.reloaded, leader.looked_upto)
         self.vague |= leader.vague
 
     # -- comparison
@@ -327,13 +328,22 @@ class Replica:
             assert len(rows) == len(set(rows)), "one is there twice"
             model.compare_aborted(rows, start, end, first, there)
 
+    def knows(self, producer_id: int, sequence: int) -> bool:
+        """Whether the producer table has the batch that begins with this sequence."""
+        with self.partition.locked() as values:
+            table = self.partition.producers.table(values[slots.F_PSTATE_GEN])
+            at = table.find(producer_id) if table is not None else -1
+            batches = table.entry(at).batches if table is not None and at >= 0 else ()
+        return any(batch.first_sequence == sequence for batch in batches)
+
     def _compare_producers(self, model: LogModel) -> None:
         with self.partition.locked() as values:
             table = self.partition.producers.table(values[slots.F_PSTATE_GEN])
             entries = {one.producer_id: one for one in table.entries()} if table is not None else {}
         everyone = set(model.producers())
         if self.evicts:
-            assert set(entries) <= everyone
+            if not self.vague:
+                model.compare_some_producers(entries, self.gapped)
             return
         vague = everyone if self.vague else self.expired
         model.compare_producers(entries, vague, self.gapped)
