@@ -80,7 +80,7 @@ class Life:
         self.world.delete_group(self.rng.choice(GROUPS))
 
     def delete_topic(self) -> None:
-        self.world.deleted_topic = True
+        self.world.deleted_below = {at: one.end(one.leader) for at, one in enumerate(self.world.shared)}
         for node in self.world.nodes:
             for _ in node.machine.forgetting({"t"}, self.world.now):
                 pass
