@@ -171,6 +171,8 @@ def pools(family: Family, suffix: str, names: list[str], ids: list[bytes]) -> Po
     fields = ("topic", "name", "topics", "topic_name", "topic_names", "resource_name")
     named: dict[str, Any] = dict.fromkeys(fields, known) | {"topic_id": ids, "unknown": [b"a-" + end, b"b-" + end]}
     named |= {field: [b"e1-" + end, b"e2-" + end] for field in ("entity_name", "match", "user")}
+    number = int(suffix.rpartition("-")[2], 16)  # some end with a letter
+    named["addresses"] = [b"2001:db8::%x:%x" % (at, number % 0x10000) for at in (1, 2)]
     named["metadata"] = (subscription(), subscription(*topics[:1]), subscription(*topics), b"", b"\0")
     metadata = [bytes(16), bytes(16), *ids]
     internal = {field: [*known, *known, b"__consumer_offsets", b"__transaction_state"] for field in INTERNAL_IN}

@@ -44,7 +44,6 @@ LARGE = (1_048_507, 1_048_508, 1_048_515, 1_048_516, 1_048_517, 1_100_000)
 LARGE_SHARE = 0.01
 ALL_IF_EMPTY = "DescribeTopicPartitions"
 DYNAMIC_SHARE = 0.5
-ADDRESSES = (b"192.0.2.1", b"192.0.2.2")
 TRANSACTIONAL, CONTROL, APPEND_TIME = 1 << 4, 1 << 5, 1 << 3
 
 
@@ -77,7 +76,7 @@ class Values(OddValues):
             self._entity = self._another(api, name, self._drawn.setdefault(path, set()))
             return self._entity
         if name in ("entity_name", "match") and self._entity == b"ip":
-            return self.rng.choice(ADDRESSES)  # a name would be looked up in the DNS
+            return self.rng.choice(self._pools["addresses"])  # a name would be looked up in the DNS
         if path == "configs.value":
             return self._config_value()
         if path == "configs.name":
