@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ..clients.raw.batches import NOW
 from ..fuzz.sequences import Api, Pools
 from .config_values import OF_BROKERS, OF_TOPICS
+from .plain import addresses
 
 INDEXES = [0] * 14 + [1] * 8 + [2, -1]
 LEARNS = {
@@ -75,7 +76,7 @@ OF_ONE_BROKER: Pools = {
 }  # fmt: skip
 
 OF_SECURITY: Pools = {
-    "entity_type": [b"user", b"user", b"client-id", b"client-id", b"ip", b"x"], "match_type": [0, 0, 0, 1, 3],
+    "entity_type": [b"user", b"user", b"client-id", b"client-id", b"ip", b"x"], "match_type": [0, 0, 0, 1, 2, 3],
     "ops.key": [b"producer_byte_rate", b"consumer_byte_rate", b"request_percentage", b"controller_mutation_rate",
                 b"connection_creation_rate", b"x"],
     "ops.value": [1.0, 1024.0, 12.5, 0.1, 0.0, -1.0, 1e300, 1 << 53, float("inf"), float("nan")],
@@ -171,8 +172,7 @@ def pools(family: Family, suffix: str, names: list[str], ids: list[bytes]) -> Po
     fields = ("topic", "name", "topics", "topic_name", "topic_names", "resource_name")
     named: dict[str, Any] = dict.fromkeys(fields, known) | {"topic_id": ids, "unknown": [b"a-" + end, b"b-" + end]}
     named |= {field: [b"e1-" + end, b"e2-" + end] for field in ("entity_name", "match", "user")}
-    number = int(suffix.rpartition("-")[2], 16)  # some end with a letter
-    named["addresses"] = [b"2001:db8::%x:%x" % (at, number % 0x10000) for at in (1, 2)]
+    named["addresses"] = [address.encode() for address in addresses(suffix)]
     named["metadata"] = (subscription(), subscription(*topics[:1]), subscription(*topics), b"", b"\0")
     metadata = [bytes(16), bytes(16), *ids]
     internal = {field: [*known, *known, b"__consumer_offsets", b"__transaction_state"] for field in INTERNAL_IN}

@@ -32,7 +32,7 @@ LEFT_OUT = {
 """
 OWN_CONFIG = "odradek."
 ROWS = ("name", "topic", "group_id", "transactional_id", "topic_name", "user")
-SUFFIX = re.compile(r"[a-z]+-\d+[a-z]?$")
+SUFFIX = re.compile(r"[a-z]+-\d+[a-z]?$|^2001:db8:.*")
 PARTS = ("partitions", "partition_responses", "results_by_partition", "partition_result")
 SIGNS = {"log_append_time_ms", "start_timestamp", "last_timestamp", "transaction_start_time_ms"}
 """Timestamps of the broker's clock: only their presence is compared."""
@@ -46,22 +46,29 @@ HEAD = struct.Struct(">qiibIhiqqqhii")
 MARKERS = (bytes(4), b"\0\0\0\1")  # keys of control records: version 0, abort or commit
 
 
+def addresses(suffix: str) -> list[str]:
+    """The IP addresses of the sequence with this suffix."""
+    number = int(suffix.rpartition("-")[2] or "0", 16)  # some end with a letter
+    return [f"2001:db8::{at}:{number % 0x10000:x}" for at in (1, 2)]
+
+
 class Names:
     """Values that one broker has generated, by kind, in order of first occurrence; `topics`: known ids."""
 
     def __init__(self, topics: Iterable[bytes] = (), suffix: str = "") -> None:
         """`suffix`: the ending of this sequence's topics, groups and ids; other rows are omitted."""
         self._seen: dict[str, list[Any]] = {"topic": [UUID(bytes=topic) for topic in topics]}
-        self._suffix = suffix
+        self._own = {suffix, *addresses(suffix)}
         self._alike: set[Any] = set()
 
     def others(self, row: Any) -> bool:
         """Whether this row belongs to another sequence."""
         named = [getattr(row, name, None) for name in ROWS]
+        named += [one.entity_name for one in getattr(row, "entity", ())]  # of a quota
         if str(named[0]).startswith(OWN_CONFIG):
             return True
         found = [match[0] for name in named if isinstance(name, str) and (match := SUFFIX.search(name))]
-        return any(suffix != self._suffix for suffix in found)
+        return any(suffix not in self._own for suffix in found)
 
     def name(self, kind: str, value: Any) -> Any:
         """The name of a generated value, equal for both brokers."""

@@ -227,7 +227,9 @@ REASONS = (
         "and has an exception for one without salted password; both are refused here",
         altered_together,
     ),
-    Reason("A quota that is not a number is stored by Kafka, as it is not below 0; here it is refused", no_number),
+    Reason(
+        "A quota that is not a number is stored by Kafka, where no comparison refuses it; here it is refused", no_number
+    ),
     Reason(
         "KRaft looks at configs before the topic is looked for and before operations are; as with ZooKeeper those come "
         "first",
