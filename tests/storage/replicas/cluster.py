@@ -134,6 +134,9 @@ class Replicas:
         return self.now_ms + self.rng.choice([0, 0, 0, 700, -10, -5000])
 
     def send(self, rows: list[Row], codec: int, producer: Producer | None, inside: bool) -> None:
+        if producer is not None and producer.sequence and self.leader.lacks_sequence(producer):
+            self.fence(producer)
+            return
         sequence, timestamp = producer.sequence if producer is not None else -1, self.stamp()
         batch, records = _batch(rows, codec, producer, sequence, timestamp, inside)
         base = self.truth.leo

@@ -13,6 +13,7 @@ from odradek.broker.janitor import log_retention
 from odradek.broker.janitor.log_retention import Retention
 from odradek.broker.replicator import follower_log
 from odradek.ipc import slots
+from odradek.ipc.producers import ProducerEntry
 from odradek.protocol.fetch import FetchPartition
 from odradek.protocol.fetch_client import FetchedPartition
 from odradek.storage.compaction import compaction
@@ -29,7 +30,7 @@ from odradek.storage.tools import check
 
 from ..compaction.compaction_model import Transaction
 from ..compaction.compaction_reader import stable, view
-from ..compaction.compaction_world import TP
+from ..compaction.compaction_world import TP, Producer
 from ..live import live, note_flushed
 from ..log_batches import heads, raw
 from ..log_model import LogModel
@@ -330,11 +331,22 @@ class Replica:
 
     def knows(self, producer_id: int, sequence: int) -> bool:
         """Whether the producer table has the batch that begins with this sequence."""
+        entry = self._entry(producer_id)
+        return entry is not None and any(batch.first_sequence == sequence for batch in entry.batches)
+
+    def lacks_sequence(self, producer: Producer) -> bool:
+        """Whether a log that was started over begins between a producer's last batch and its marker.
+
+        Kafka refuses the next batch then, too (ProducerAppendInfo.checkSequence): the client gets another epoch.
+        """
+        entry = self._entry(producer.id)
+        return self.vague and entry is not None and entry.epoch == producer.epoch and not entry.batches
+
+    def _entry(self, producer_id: int) -> ProducerEntry | None:
         with self.partition.locked() as values:
             table = self.partition.producers.table(values[slots.F_PSTATE_GEN])
             at = table.find(producer_id) if table is not None else -1
-            batches = table.entry(at).batches if table is not None and at >= 0 else ()
-        return any(batch.first_sequence == sequence for batch in batches)
+            return table.entry(at) if table is not None and at >= 0 else None
 
     def _compare_producers(self, model: LogModel) -> None:
         with self.partition.locked() as values:
