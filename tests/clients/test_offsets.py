@@ -15,6 +15,7 @@ pytestmark = pytest.mark.live
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 OUT_OF_RANGE, UNKNOWN_TOPIC, UNSUPPORTED_VERSION, INVALID_REQUEST = 1, 3, 35, 42
+POLICY_VIOLATION = 44
 
 
 @pytest.fixture
@@ -167,6 +168,16 @@ def test_delete_records_at_minus_one_empties_the_log(wire: Wire, stepped: str) -
 def test_delete_records_beyond_the_end_is_refused(wire: Wire, stepped: str) -> None:
     answer = delete_records(wire, stepped, 21)
     assert (answer.error_code, answer.low_watermark) == (OUT_OF_RANGE, -1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "error"), [("delete", 0), ("compact,delete", 0), ("compact", POLICY_VIOLATION), ("", POLICY_VIOLATION)]
+)
+def test_delete_records_needs_a_cleanup_policy_that_deletes(broker: Any, wire: Wire, policy: str, error: int) -> None:
+    topic = create_topic(broker, cleanup_policy=policy)
+    assert produce(wire, topic, batch([b"v"], key=b"k")).error_code == 0
+    assert delete_records(wire, topic, 1).error_code == error
+    assert list_offsets(wire, topic, EARLIEST).offset == (0 if error else 1)
 
 
 def test_delete_records_of_unknown_topic_or_partition_fails(broker: Any, wire: Wire) -> None:

@@ -65,7 +65,7 @@ def _delete(services: Services, topic: str, index: int, offset: int) -> Outcome:
     error = refusal(partition, partition.slot.read(), -1)
     if error:
         return -1, error
-    if partition.config.cleanup_policy == ("compact",):
+    if "delete" not in partition.config.cleanup_policy:  # an empty policy keeps everything, as in Kafka
         return -1, errors.POLICY_VIOLATION
     return delete_below(partition, offset)
 
