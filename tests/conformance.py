@@ -1,8 +1,8 @@
 """`make conformance SUITES=FOLDER`: other projects' client suites, unmodified, against brokers of this tree.
 
-FOLDER has a script for each suite: `bash NAME.sh HOST:PORT all` prints `FAILED name` for what fails, and at last
-`N passed, N failed, N skipped`. Each gets a fresh broker with what its project's own brokers have. Writes the rows of
-those that have run into tests/CONFORMANCE.md.
+FOLDER, or else tests/suites/, has a script for each suite: `bash NAME.sh HOST:PORT all` prints `FAILED name` for what
+fails, and at last `N passed, N failed, N skipped`. Each gets a fresh broker with what its project's own brokers have.
+Writes the rows of those that have run into tests/CONFORMANCE.md.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from .conformance_brokers import OPEN, Ready, plain, with_acls, with_sasl
 from .harness.process import die_with_parent
 
 REPORT = Path(__file__).parent / "CONFORMANCE.md"
+OWN = Path(__file__).parent / "suites"
 SECONDS = 3600
 _LAST = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 _KAFKA_GO = {"message_max_bytes": 200_000_000, "group_min_session_timeout_ms": 6000}
@@ -63,6 +64,7 @@ SUITES = (
     Suite("kafka-go", "segmentio/kafka-go", OPEN | _KAFKA_GO, {"LIMIT": "1800"}, with_sasl),
     Suite("rust-rdkafka", "fede1024/rust-rdkafka", {"num_partitions": 3}, {"KAFKA_VERSION": "3.9.0"}),
     Suite("node-rdkafka", "Blizzard/node-rdkafka"),
+    Suite("franz-go", "twmb/franz-go"),
 )
 
 
@@ -97,12 +99,19 @@ def parse(suite: Suite, text: str) -> Outcome:
     return Outcome(suite, passed, failed, skipped, tuple(names))
 
 
+def script_of(suite: Suite, scripts: Path) -> Path:
+    """In the given folder, or else in our own."""
+    name = f"{suite.script or suite.name}.sh"
+    return scripts / name if (scripts / name).exists() else OWN / name
+
+
 def run(suite: Suite, scripts: Path, folder: Path) -> Outcome:
     """On a broker of its own."""
     ready = suite.broker(folder / suite.name, **suite.settings)
     try:
-        words = ["bash", str(scripts / f"{suite.script or suite.name}.sh"), ready.address, "all"]
-        environment = {**os.environ, **suite.environment, **ready.environment, "TMPDIR": str(folder)}
+        words = ["bash", str(script_of(suite, scripts)), ready.address, "all"]
+        places = {"TMPDIR": str(folder), "SUITES_LIB": str(scripts / "lib.sh")}
+        environment = {**os.environ, **suite.environment, **ready.environment, **places}
         done = subprocess.run(
             words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS,
             preexec_fn=die_with_parent,

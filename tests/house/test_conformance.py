@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from .. import conformance
 
 KCAT = conformance.SUITES[0]
+FRANZ_GO = conformance.SUITES[-1]
 
 
 def test_counts_of_a_passing_suite_are_parsed() -> None:
@@ -35,3 +38,11 @@ def test_report_keeps_rows_of_suites_that_did_not_run() -> None:
 def test_suite_without_counts_is_an_error() -> None:
     with pytest.raises(ValueError, match="kcat did not say how many passed"):
         conformance.parse(KCAT, "setup failed")
+
+
+def test_script_is_of_the_given_folder_or_else_of_ours(tmp_path: Path) -> None:
+    assert conformance.script_of(FRANZ_GO, tmp_path) == conformance.OWN / "franz-go.sh"
+    assert conformance.script_of(FRANZ_GO, tmp_path).exists()
+    given = tmp_path / "franz-go.sh"
+    given.touch()
+    assert conformance.script_of(FRANZ_GO, tmp_path) == given
