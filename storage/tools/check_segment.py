@@ -22,6 +22,9 @@ from odradek.storage.segment.scan import Batch, Scan, find_batch_after
 from odradek.storage.tools.check_index import IndexCheck
 from odradek.storage.tools.check_transactions import TransactionCheck
 
+# A broker notes which logs it compacts. A replica that came to be when its topic was no longer compacted has no note.
+_OR_COMPACTED = " (no fault if its cleanup.policy was once compact)"
+
 
 @dataclass
 class CheckOptions:
@@ -72,7 +75,7 @@ class SegmentCheck:
         if self.base < self.expected:
             yield Fault(self.path, f"begins at offset {self.base}, but the segment before it ends at {self.expected}")
         elif self.base > self.expected and not self.options.compacted:
-            yield Fault(self.path, f"offsets {self.expected} to {self.base - 1} are missing before it")
+            yield Fault(self.path, f"offsets {self.expected} to {self.base - 1} are missing before it{_OR_COMPACTED}")
 
     def _log(self) -> Iterator[Fault]:
         """Faults of the log; after damage continues at the next intact batch, so one fault does not hide others."""
@@ -101,11 +104,11 @@ class SegmentCheck:
     def _batch_faults(self, batch: Batch, scan: Scan) -> Iterator[str]:
         dense = not self.options.compacted and self._has_first_offset(batch)
         if dense and batch.base_offset > self.next_offset:
-            yield f"offsets {self.next_offset} to {batch.base_offset - 1} are missing before it"
+            yield f"offsets {self.next_offset} to {batch.base_offset - 1} are missing before it{_OR_COMPACTED}"
         if batch.last_offset - self.base > MAX_RELATIVE:
             yield f"its last offset {batch.last_offset} is too far from the segment's base"
         if dense and batch.magic == 2 and batch.records != batch.last_offset_delta + 1:
-            yield f"has {batch.records} records, but offsets for {batch.last_offset_delta + 1}"
+            yield f"has {batch.records} records, but offsets for {batch.last_offset_delta + 1}{_OR_COMPACTED}"
         if self.options.epochs is not None and batch.leader_epoch >= 0 and batch.base_offset >= self.options.log_start:
             known = self.options.epochs.epoch_of(batch.base_offset)
             if known != batch.leader_epoch and not _begins_below(self.options.epochs, batch):
