@@ -120,7 +120,10 @@ class Replicas:
         leader.advance(hw)
         self.committed = max(self.committed, leader.hw)
         for one in self.followers:
-            if one.source == self.epoch and one.reported >= leader.hw and one.number not in self.isr:
+            least = max(
+                leader.hw, leader.values[slots.F_EPOCH_START]
+            )  # its high watermark may be behind what is committed
+            if one.source == self.epoch and one.reported >= least and one.number not in self.isr:
                 self.isr.add(one.number)
                 leader.keep_isr(sorted(self.isr))
 
