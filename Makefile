@@ -57,7 +57,7 @@ test-tools:  ## fetch the jars that some tests and the bench need: Apache Kafka,
 class-archives: $(VENV)/.tested  ## archive the classes of Spark, ZooKeeper and Kafka, which then start in half the CPU time in tests
 	$(BIN)/python -m tests.tools.class_archives
 
-test-long: $(VENV)/.tested  ## the exhaustive runs, which both leave out; writes tests/LONG.md (ARGS=--rest continues an interrupted run)
+test-long: $(VENV)/.tested  ## the exhaustive runs, which both leave out; writes tests/LONG.md (ARGS=--rest goes on where a run or its file ended)
 	$(PYTEST) -n $(JOBS) --dist loadfile -m long --report tests/LONG.md $(ARGS)
 
 chaos: $(VENV)/.tested  ## run a cluster under load with random faults and check it (MINUTES=10 SEED=7); adds a row to tests/CHAOS.md

@@ -2,7 +2,8 @@
 
 `make test-long` (pytest's `-m long --report FILE`) writes it at the end; a run of some of them does not change it. A
 run that Ctrl-C ends names the tests that did not run. A journal in pytest's cache has a JSON line for each report.
-`make test-long ARGS=--rest` continues such a run: it runs the tests without a report in the journal. `make test-long
+`make test-long ARGS=--rest` continues such a run: it runs the tests without a report in the journal. Where there is no
+journal, as on another machine, it goes on behind the file itself: it runs what failed or did not run. `make test-long
 ARGS=--lf` runs the failed tests again, on the current tree, and adds their results.
 """
 
@@ -19,6 +20,8 @@ from typing import Any
 import pytest
 
 from odradek.loadtest.harness import store
+
+from . import former_report
 
 _REPORT, _PIECE = "report", "piece"
 
@@ -90,7 +93,7 @@ class LongReport:
         """Read the results of the run that this one continues; returns the finished tests."""
         done = {}
         if self._config.getoption("--rest"):
-            former = list(self._former())
+            former = list(self._former()) if self._journal.exists() else self._from_file()
             for report in former:
                 self._take(report)
                 done[report.nodeid] = report.when == "call" or not report.passed
@@ -118,6 +121,16 @@ class LongReport:
                 yield self._config.hook.pytest_report_from_serializable(config=self._config, data=value)
         self._before += last
 
+    def _from_file(self) -> list[pytest.TestReport]:
+        """What the file says, noted in a new journal."""
+        former = former_report.read(self._path)
+        self._before, self._pieces = former.seconds, former.pieces
+        for piece in former.pieces:
+            self._note(_PIECE, piece)
+        for report in former.passed:
+            self._note(_REPORT, self._as_data(report))
+        return former.passed
+
     def _note(self, kind: str, value: Any) -> None:
         if not self._again:
             with self._journal.open("a") as file:
@@ -134,6 +147,7 @@ class LongReport:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Each test has three reports: setup, call and teardown."""
+        report.piece = len(self._pieces)  # type: ignore[attr-defined]
         if report.when == "call" or not report.passed:
             self._note(_REPORT, self._as_data(report))
         self._take(report)
@@ -195,14 +209,15 @@ def _now() -> str:
 
 
 def _where(pieces: Sequence[str]) -> str:
-    facts = {"date": "; ".join(dict.fromkeys(pieces)), **store.machine()}
+    facts = {"date": "; ".join(pieces), **store.machine()}
     return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
 
 
 def _table(reports: Sequence[pytest.TestReport]) -> str:
-    lines = ["| test | outcome | seconds |", "| --- | --- | --- |"]
+    lines = ["| test | outcome | seconds | piece |", "| --- | --- | --- | --- |"]
     for report in sorted(reports, key=lambda report: report.nodeid):
-        lines.append(f"| {report.nodeid.replace('|', ' ')} | {report.outcome} | {report.duration:.0f} |")
+        piece = getattr(report, "piece", None) or "–"  # not known of a file of an earlier version
+        lines.append(f"| {report.nodeid.replace('|', ' ')} | {report.outcome} | {report.duration:.0f} | {piece} |")
     return "\n".join(lines) + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,31 @@ def test_killed_run_resumes_with_the_remaining_tests(tmp_path: Path, jobs: str) 
     assert (folder / "ran").read_text() == "xx", "a whole run runs every test"
 
 
+FAILS_ONCE = """
+from pathlib import Path
+import pytest
+
+pytestmark = pytest.mark.long
+
+def test_passes():
+    with Path("ran").open("a") as file:
+        file.write("x")
+    assert Path("ran").read_text() == "x"
+    print("seen once")
+
+def test_says():
+    print("12 rounds | of 3\\n\\nall good")
+
+def test_fails_once():
+    Path("tries").open("a").write("x")
+    assert Path("tries").read_text() == "xx"
+
+def test_skips():
+    pytest.skip("not here")
+
+def test_goes():
+    pass
+"""
 WAITS = """
 import os, signal, time
 import pytest
@@ -110,3 +136,33 @@ def test_interrupted_run_names_what_did_not_run(tmp_path: Path) -> None:
     assert "1 passed, 0 failed, 0 skipped, 2 not run in " in said
     not_run = "## Not run\n\n- tests/test_some.py::test_does_not_run\n- tests/test_some.py::test_is_interrupted\n"
     assert not_run in said
+
+
+def test_run_goes_on_behind_the_file_where_there_is_no_journal(tmp_path: Path) -> None:
+    """As on another machine: what has passed keeps its result and words, what failed or did not run has its turn."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers = long\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "conftest.py").write_text(CONFTEST)
+    some = tmp_path / "tests" / "test_some.py"
+    some.write_text(FAILS_ONCE)
+    run(tmp_path, "-n", "0")
+    former = (tmp_path / "tests" / "LONG.md").read_text()
+    assert "3 passed, 1 failed, 1 skipped in " in former
+    (tmp_path / "tests" / "LONG.md").write_text(
+        former.replace("test_says | passed | 0 | 1 |", "test_says | passed | 0 |")
+    )
+    some.write_text(FAILS_ONCE.replace("def test_goes", "def test_has_gone"))
+    shutil.rmtree(tmp_path / ".pytest_cache")
+    assert re.search(r"2 passed, 3 deselected in ", run(tmp_path, "-n", "0", "--rest"))
+    said = (tmp_path / "tests" / "LONG.md").read_text()
+    assert re.search(r"4 passed, 0 failed, 1 skipped in \d minutes, in 2 pieces\.", said)
+    rows = re.findall(r"^\| tests/test_some.py::(\w+) \| (\w+) \| \d+ \| (\d|–) \|$", said, re.M)
+    assert rows == [
+        ("test_fails_once", "passed", "2"),
+        ("test_has_gone", "passed", "2"),
+        ("test_passes", "passed", "1"),
+        ("test_says", "passed", "–"),
+        ("test_skips", "skipped", "1"),
+    ]
+    assert said.count("12 rounds | of 3\n\nall good\n") == said.count("seen once\n") == 1
+    assert "5 deselected" in run(tmp_path, "-n", "0", "--rest"), "the journal is there again"
