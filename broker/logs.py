@@ -1,7 +1,7 @@
 """Logging of one process: time, role, module; to stderr, a rotating file or the journal; levels by module, live.
 
 Layout    : `log-levels.json` in the run directory: {module: level name}, on top of the configured levels.
-Owner     : the supervisor, on `odradek log-level MODULE LEVEL`.
+Owner     : the supervisor, on `odradek log-level MODULE LEVEL` and for the controller process (KIP-412).
 Writers   : the supervisor only (writes a `.new` file, then renames it).
 Lock      : none; a reader sees the old file or the new.
 Crash rule: the file is a request, not state: a process without it logs as configured.
@@ -14,6 +14,7 @@ breaks, so that none begins a line of the log. `LONGEST` limits a message, or cl
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
@@ -32,7 +33,7 @@ ROOT = "odradek"
 AUDIT = "odradek.audit"  # who was refused what, and who changed what (workers.dispatch.audit)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # log4j's names, as in Kafka
-_ALIASES = {"WARN": "WARNING", "FATAL": "CRITICAL", "OFF": "CRITICAL"}
+_ALIASES = {"TRACE": "DEBUG", "WARN": "WARNING", "FATAL": "CRITICAL", "OFF": "CRITICAL"}
 
 
 # Line breaks and terminal controls: the control characters of ASCII, Latin-1 and Unicode, with Python's escapes.
@@ -89,7 +90,7 @@ def cut(text: str) -> str:
 
 
 def level_number(name: str) -> int:
-    """The number of a level by name (any case; log4j's WARN, FATAL and OFF too). Raises LevelError."""
+    """The number of a level by name (any case; log4j's TRACE, WARN, FATAL and OFF too). Raises LevelError."""
     upper = _ALIASES.get(name.upper(), name.upper())
     if upper not in LEVELS:
         raise LevelError(f"{name!r} is not a log level; the levels are {', '.join(LEVELS)}")
@@ -101,6 +102,16 @@ def logger_name(module: str) -> str:
     if module in ("root", ROOT, ""):
         return ROOT
     return module if module.startswith(f"{ROOT}.") else f"{ROOT}.{module}"
+
+
+def exists(logger: str) -> bool:
+    """Whether this is a logger of ours: each module and package may have one."""
+    if logger in logging.root.manager.loggerDict:
+        return logger.partition(".")[0] == ROOT
+    try:
+        return importlib.util.find_spec(logger) is not None and logger.partition(".")[0] == ROOT
+    except (ModuleNotFoundError, ValueError):
+        return False
 
 
 def parse_levels(text: str) -> dict[str, str]:
@@ -142,11 +153,16 @@ def file_of(role: str, path: Path) -> Path:
     return path if role == "supervisor" else path.with_name(f"{path.stem}-{role}{path.suffix}")
 
 
-def change_level(run_dir: Path, module: str, level: str) -> None:
-    """Set one level in `log-levels.json`. Raises LevelError. The caller then signals SIGUSR2."""
-    level_number(level)
+def change_levels(run_dir: Path, changes: Mapping[str, str | None]) -> None:
+    """Set levels in `log-levels.json` by module, or remove them (None). Raises LevelError. The caller then signals
+    SIGUSR2."""
     levels = _read_levels(run_dir)
-    levels[logger_name(module)] = level.upper()
+    for module, level in changes.items():
+        if level is None:
+            levels.pop(logger_name(module), None)
+        else:
+            level_number(level)
+            levels[logger_name(module)] = level.upper()
     temporary = run_dir / f"{LEVELS_FILE}.new"
     temporary.write_text(json.dumps(levels))
     os.replace(temporary, run_dir / LEVELS_FILE)
@@ -200,8 +216,16 @@ def _apply_all(config: Mapping[str, Any], run_dir: Path | None) -> None:
     set_default_levels(config.get("odradek.log.level") or "INFO")
     configured = parse_levels(config.get("odradek.log.levels") or "")
     wished = _read_levels(run_dir) if run_dir is not None else {}
-    for module, level in (configured | wished).items():
-        set_level(logger_name(module), level_number(level))
+    levels = {logger_name(module): level for module, level in (configured | wished).items()}
+    for logger in _set - levels.keys() - {ROOT}:
+        set_level(logger, logging.NOTSET)
+    for logger, level in levels.items():
+        set_level(logger, level_number(level))
+    _set.clear()
+    _set.update(levels)
+
+
+_set: set[str] = set()  # the loggers that have a level of the configuration or the file
 
 
 def set_default_levels(level: str = "INFO") -> None:

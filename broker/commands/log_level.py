@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import click
@@ -32,16 +31,8 @@ def command(module: str, level: str, properties: Path | None, override: tuple[st
         logs.level_number(level)
     except logs.LevelError as error:
         raise click.BadParameter(str(error), param_hint="LEVEL") from None
-    if not _exists(logs.logger_name(module)):
+    if not logs.exists(logs.logger_name(module)):
         raise click.BadParameter(f"no module {module}; name one as in the log, a package or root", param_hint="MODULE")
     config = broker.find_running(properties, override)
     control_bus.request(config.run_dir, "supervisor", "log-level", module=module, level=level)
     click.echo(f"{logs.logger_name(module)}: {level.upper()}")
-
-
-def _exists(name: str) -> bool:
-    """Whether this is a module of ours: its logger has its name."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ModuleNotFoundError, ValueError):
-        return False

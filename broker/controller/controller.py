@@ -12,16 +12,18 @@ import logging
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker import logs
 from odradek.broker.controller import internal_requests
 from odradek.broker.controller.dynamic_listeners import DynamicListeners
 from odradek.broker.controller.metadata_owner import MetadataOwner
 from odradek.broker.controller.mutation_quotas import MutationQuotas
 from odradek.broker.controller.snapshot_publisher import SnapshotPublisher
 from odradek.broker.controller.zookeeper_outage import ZooKeeperOutage
+from odradek.broker.errors import OdradekError
 from odradek.broker.process import entry
 from odradek.broker.process.process import Process, Signals
 from odradek.broker.process.request_channels import RequestChannels
@@ -29,15 +31,17 @@ from odradek.broker.process.steps import TaskScheduler
 from odradek.broker.process.timeouts import Cancel, Timeouts
 from odradek.cluster import internal
 from odradek.cluster.configs import quota_windows
+from odradek.cluster.decisions import alter_loggers
 from odradek.cluster.decisions.planning import TopicDefaults
 from odradek.cluster.metadata.snapshot import Snapshot
+from odradek.cluster.rules.errors import ApiError
 from odradek.ipc import forward, roles
 from odradek.ipc.channel import Channel
 from odradek.ipc.doorbell import Doorbell
 from odradek.ipc.forward import Forwarded
 from odradek.ipc.processes import COLUMN
 from odradek.protocol import interbroker
-from odradek.protocol.errors import CLUSTER_AUTHORIZATION_FAILED
+from odradek.protocol.errors import CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR
 from odradek.security.quotas.mutations import MutationQuota
 from odradek.workers.apis import table
 from odradek.workers.dispatch import api, dispatch
@@ -102,6 +106,19 @@ class Controller:
     def security_protocol(self, listener: str) -> str:
         """The security protocol of the listener with this name (listener.security.protocol.map)."""
         return self.listeners.config.protocols.get(listener, listener)
+
+    def has_logger(self, name: str) -> bool:
+        """See workers.dispatch.administration."""
+        return name == alter_loggers.ROOT or logs.exists(name)
+
+    def set_log_levels(self, levels: Mapping[str, str | None]) -> None:
+        """See workers.dispatch.administration."""
+        from odradek.broker.process import control_bus  # with ZeroMQ, which a controller seldom needs
+
+        try:
+            control_bus.request(self.process.run_dir, "supervisor", "log-levels", levels=dict(levels))
+        except OdradekError as error:
+            raise ApiError(UNKNOWN_SERVER_ERROR, str(error)) from error
 
     def defaults(self) -> TopicDefaults:
         """num.partitions and default.replication.factor."""

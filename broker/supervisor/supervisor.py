@@ -356,6 +356,7 @@ class Supervisor:
     def _commands(self) -> dict[str, Handler]:
         return {
             "status": self._status, "stop": self._request_stop, "scale": self._scale, "log-level": self._log_level,
+            "log-levels": self._log_levels,
             "prepare-listeners": self._listening.prepare, "listen": self._listen, "upgrade": self._begin_upgrade,
             "upgrade-state": self._upgrade.state,
         }  # fmt: skip
@@ -467,8 +468,11 @@ class Supervisor:
                 self._children.kill([role])
 
     def _log_level(self, module: str, level: str) -> None:
+        self._log_levels({module: level})
+
+    def _log_levels(self, levels: Mapping[str, str | None]) -> None:
         try:
-            logs.change_level(self._boot.run_dir, module, level)
+            logs.change_levels(self._boot.run_dir, levels)
         except logs.LevelError as error:
             raise OdradekError(str(error)) from None
         self._boot.shared.control.words[shm.LOG_VERSION] += 1

@@ -11,6 +11,7 @@ import logging
 import select
 import signal
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -113,6 +114,7 @@ class SystemdSupervisor:
     def _commands(self) -> dict[str, control_bus.Handler]:
         return {
             "status": self._status, "stop": _refuse_stop, "scale": _refuse_scale, "log-level": self._log_level,
+            "log-levels": self._log_levels,
             "prepare-listeners": self._check_listeners, "listen": self._advertise, "upgrade": _upgrade_by_unit,
         }  # fmt: skip
 
@@ -154,8 +156,11 @@ class SystemdSupervisor:
         }
 
     def _log_level(self, module: str, level: str) -> None:
+        self._log_levels({module: level})
+
+    def _log_levels(self, levels: Mapping[str, str | None]) -> None:
         try:
-            logs.change_level(self._process.run_dir, module, level)
+            logs.change_levels(self._process.run_dir, levels)
         except logs.LevelError as error:
             raise OdradekError(str(error)) from None
         self._process.shared.control.words[shm.LOG_VERSION] += 1

@@ -110,7 +110,7 @@ def test_logger_names(module: str, name: str) -> None:
 
 def test_levels_from_config_and_later_changes(tmp_path: Path) -> None:
     config = {"odradek.log.level": "WARNING", "odradek.log.levels": "test_a=DEBUG,test_b=ERROR"}
-    logs.change_level(tmp_path, "test_b", "INFO")
+    logs.change_levels(tmp_path, {"test_b": "INFO", "test_c": None})
     before = logging.getLogger("odradek").level
     try:
         logs._apply_all(config, tmp_path)

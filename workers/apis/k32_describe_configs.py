@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from odradek.cluster.decisions import alter, describe
+from odradek.cluster.decisions import alter, alter_loggers, describe
 from odradek.cluster.decisions.describe import ConfigEntry, StaticConfig
 from odradek.cluster.rules import topicnames
 from odradek.cluster.rules.errors import ApiError
@@ -122,11 +122,11 @@ def _loggers(services: Services, name: str) -> list[ConfigEntry]:
     if alter.broker_of(name, services.snapshot.brokers) is None:
         raise ApiError(INVALID_REQUEST, "Broker id must not be empty")
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == _ROOT]
-    return [_logger(name) for name in sorted(names)]
+    return [_logger(alter_loggers.ROOT, _ROOT), *(_logger(name, name) for name in sorted(names))]
 
 
-def _logger(name: str) -> ConfigEntry:
-    level = logging.getLevelName(logging.getLogger(name).getEffectiveLevel())
+def _logger(name: str, logger: str) -> ConfigEntry:
+    level = logging.getLevelName(logging.getLogger(logger).getEffectiveLevel())
     return ConfigEntry(name, _LEVELS.get(level, level), False, describe.BROKER_LOGGER, False, 0, "", ())
 
 

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44), versions 0 and 1: set, delete, append to or subtract from configs (KIP-339).
 
 Serves topics, this broker, and (with an empty broker name) the cluster-wide defaults. Changes are in force when it is
-answered. Log levels (broker logger) are refused for now.
+answered. Log levels (broker logger, KIP-412) are those of this broker, and last until it stops.
 """
 
 from __future__ import annotations

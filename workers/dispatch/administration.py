@@ -138,6 +138,12 @@ class Controller(Protocol):
     def mutations(self, context: Context) -> MutationQuota:
         """The controller mutation quota of a request."""
 
+    def has_logger(self, name: str) -> bool:
+        """Whether `name` is `root` or a module or package of ours."""
+
+    def set_log_levels(self, levels: Mapping[str, str | None]) -> None:
+        """Set levels by logger in all processes of this broker, or remove them (None). ApiError."""
+
     def begin(self, work: Iterator[None]) -> None:
         """Run `work` in steps."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from odradek.cluster.configs import adopted_configs, configdef, dynamic_passwords
-from odradek.cluster.decisions import alter
+from odradek.cluster.decisions import alter, alter_loggers
 from odradek.cluster.decisions.alter import ConfigChange
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol.errors import INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION
@@ -208,7 +208,10 @@ def _for_later(names: set[str]) -> bool:
 
 
 def _logger(controller: Controller, resource: Resource, validate_only: bool) -> None:
-    raise ApiError(INVALID_REQUEST, "Log levels cannot be changed by this request yet.")
+    alter_loggers.check_broker(resource.name, controller.config["broker.id"])
+    alter_loggers.check(resource.changes, controller.has_logger)
+    if not validate_only:
+        controller.set_log_levels(alter_loggers.levels(resource.changes))
 
 
 _TITLES = {alter.TOPIC: "topic", alter.BROKER: "broker", alter.BROKER_LOGGER: "broker logger"}
