@@ -6,7 +6,7 @@ Layout    : region `producers-<slot>-<incarnation>-<generation>`; word 0 capacit
               0 ~producer id (0: empty)  1 epoch  2 last timestamp ms  3 coordinator epoch
               4 ~first offset of the open transaction (0: none)  5 batches appended so far, ever
               6 offset of the last marker, -1 before the first (KIP-890: see storage.log.transactions.may_open; growth
-                keeps it; snapshots do not have it: behind a start or a truncation it may be one that is too high)
+                keeps it; snapshots do not have it: after a start or a truncation it may be one that is too high)
               8 + 4*(n % 5) .. the n-th batch: first sequence << 32 | last sequence, base offset, last offset, timestamp
 Owner     : the partition: the slot's `pstate_gen` names the current generation (0: none yet).
 Writers   : the process that holds the partition's lock.

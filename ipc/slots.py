@@ -16,8 +16,9 @@ Writers   : fields, dirty and holder: the process that holds the partition's byt
             (ipc.renewal).
             The damaged segment: any reader sets it, the janitor clears it.
             Slots used: a process that first uses a slot raises it. In effect this is the controller, before it
-            publishes the slot, as others learn of a slot from it: the word is there before the slot's state is. (After
-            the way back to an older version, whose controller does not raise it, the others do, each for its own.)
+            publishes the slot, as others learn of a slot from it: the word is there before the slot's state is. After
+            the way back to an older version its controller does not raise it, but uses the lowest free slot: a slot
+            behind the mark that was ever published says that the mark is not to be trusted.
 Lock      : partition.lock, byte = slot number (ipc.locks). Readers take none.
 Crash rule: a writer fills the copy that is not current, then stores sequence + 1 as one aligned 8-byte store
             (why other processes see this order: ipc.memory_order). A death before that store changes nothing; a reader
@@ -371,7 +372,10 @@ class SlotTable:
     def _used(self, chunk: int) -> memoryview:
         """The words of a region's slots up to the last one that was ever used."""
         words = self._regions[chunk].words
-        return words[: (words[USED_ROWS] or CHUNK) * STRIDE]
+        rows = words[USED_ROWS] or CHUNK
+        if rows < CHUNK and words[rows * STRIDE + SEQUENCE]:
+            rows = CHUNK  # a controller of an older version took this one: it takes the lowest that is free
+        return words[: rows * STRIDE]
 
     def column(self, field: int, chunk: int = 0) -> list[int]:
         """`field` of every slot of a region, 0 where unused. Each value was current at some moment of the call."""

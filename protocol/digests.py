@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -17,11 +18,12 @@ def sha256(data: bytes) -> bytes:
     return bytes(_first(_SHA256, "sha256")(data).digest())
 
 
-def blake2b(data: bytes, size: int) -> bytes:
+def blake2b(data: bytes, size: int, key: bytes = b"") -> bytes:
     """As hashlib.blake2b, `size` bytes (RFC 7693)."""
-    return bytes(_first(_BLAKE2B, "blake2b")(data, digest_size=size).digest())
+    return bytes(_first(_BLAKE2B, "blake2b")(data, digest_size=size, key=key).digest())
 
 
+@functools.cache
 def _first(modules: tuple[str, ...], name: str) -> Any:
     """`name` of the first of these modules that has it."""
     for module in modules:

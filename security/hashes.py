@@ -27,14 +27,14 @@ def mac(name: str, key: bytes, data: bytes) -> bytes:
     return hmac.digest(key, data, name)
 
 
-def stretched(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+def pbkdf2(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
     """PBKDF2 of a password (RFC 8018)."""
     import hashlib
 
     return hashlib.pbkdf2_hmac(name, password, salt, iterations)
 
 
-def same(one: bytes, other: bytes) -> bool:
+def are_equal(one: bytes, other: bytes) -> bool:
     """Whether both are equal, in a time that does not depend on where they differ."""
     import hmac
 

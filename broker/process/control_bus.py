@@ -70,13 +70,16 @@ def _bound(kind: str, path: Path, listening: int) -> zmq.Socket[bytes]:
     """A socket at `path`: one that listens there already, of which it has a copy, if `listening` is a descriptor."""
     import zmq
 
-    made = _socket(kind, 0)
+    made, own = _socket(kind, 0), -1
     try:
         if listening >= 0:
-            made.setsockopt(zmq.USE_FD, os.dup(listening))
+            own = os.dup(listening)
+            made.setsockopt(zmq.USE_FD, own)
         made.bind(f"ipc://{path}")
     except BaseException:
         made.close()
+        if own >= 0:
+            os.close(own)
         raise
     return made
 

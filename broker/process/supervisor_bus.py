@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import select
 import socket
 import time
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from odradek.broker.process.control_bus import ControlServer, EventPublisher, Handler
 
 AGAIN_S = 1.0
-_BACKLOG = 16
+_BACKLOG = 100  # as ZeroMQ's
+_NEEDED = 16  # descriptors that ZeroMQ takes for its threads and first connections: without one it ends the process
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class SupervisorBus:
         from odradek.broker.process import control_bus  # now: the code may be replaced before the first command
 
         connected = select.epoll()
-        self._listening = _listening(
+        self._listening = _made(
             [control_bus.server_path(self._run_dir, "supervisor"), control_bus.events_path(self._run_dir)]
         )
         for one in self._listening:
@@ -63,6 +65,7 @@ class SupervisorBus:
 
         self.listen()
         command, event = (one.fileno() for one in self._listening)
+        _require_descriptors(command)
         control = control_bus.ControlServer(self._run_dir, "supervisor", self._commands, command)
         try:
             events = control_bus.EventPublisher(self._run_dir, event)
@@ -118,7 +121,17 @@ class SupervisorBus:
         self._connected, self._listening = None, []
 
 
-def _listening(paths: list[Path]) -> list[socket.socket]:
+def _require_descriptors(one: int) -> None:
+    """Raises OSError unless there are as many as ZeroMQ needs."""
+    taken: list[int] = []
+    try:
+        taken.extend(os.dup(one) for _ in range(_NEEDED))
+    finally:
+        for each in taken:
+            os.close(each)
+
+
+def _made(paths: list[Path]) -> list[socket.socket]:
     made: list[socket.socket] = []
     try:
         for path in paths:

@@ -56,8 +56,6 @@ def _on_demand() -> ForkserverClient:
 
 
 def _fork_server() -> ForkserverClient:
-    from odradek.broker.process import control_bus  # noqa: F401  # it finds this, too
-
     return ForkserverClient.open()
 
 

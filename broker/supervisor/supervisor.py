@@ -163,7 +163,7 @@ class Supervisor:
             self._bus.listen()
             self._finish = self._last_steps()
         except Exception:
-            log.exception("no commands and no events yet: trying again in %g s", LOAD_AGAIN_S)
+            log.exception("cannot listen for commands, or load the last steps: trying again in %g s", LOAD_AGAIN_S)
             self._next_load = time.monotonic() + LOAD_AGAIN_S
 
     def _until(self, condition: Callable[[], bool]) -> bool:

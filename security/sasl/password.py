@@ -24,7 +24,7 @@ class Password:
 
     def matches(self, given: str) -> bool:
         """Compare in a time that does not depend on where the texts differ."""
-        return hashes.same(_utf8(self.value), _utf8(given))
+        return hashes.are_equal(_utf8(self.value), _utf8(given))
 
 
 def _utf8(text: str) -> bytes:

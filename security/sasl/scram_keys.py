@@ -97,7 +97,7 @@ def derive(
 
 def salted(mechanism: ScramMechanism, password: Password, salt: bytes, iterations: int) -> bytes:
     """The salted password: the slow step."""
-    return hashes.stretched(mechanism.hash, password.value.encode("utf-8", "surrogatepass"), salt, iterations)
+    return hashes.pbkdf2(mechanism.hash, password.value.encode("utf-8", "surrogatepass"), salt, iterations)
 
 
 def client_key(mechanism: ScramMechanism, salted_password: bytes) -> bytes:

@@ -118,4 +118,4 @@ class ScramServer:
         if len(proof) != mechanism.size:
             return False
         client_key = scram_keys.xor(proof, scram_keys.mac(mechanism, stored, signed))
-        return hashes.same(scram_keys.digest(mechanism, client_key), stored)
+        return hashes.are_equal(scram_keys.digest(mechanism, client_key), stored)

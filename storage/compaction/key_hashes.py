@@ -13,10 +13,11 @@ has the same probability as any other. Among the 5 million keys of a full map th
 from __future__ import annotations
 
 import os
-from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
+
+from odradek.protocol import digests
 
 SHORT = 64
 _LANES = 4
@@ -48,7 +49,7 @@ class KeyHasher:
         hashes = self._short(data, at, np.minimum(sizes, SHORT))
         for index in np.flatnonzero(sizes > SHORT).tolist():
             start = int(at[index])
-            digest = blake2b(data[start : start + int(sizes[index])].tobytes(), digest_size=16, key=self._key).digest()
+            digest = digests.blake2b(data[start : start + int(sizes[index])].tobytes(), 16, self._key)
             hashes.first[index], hashes.second[index] = np.frombuffer(digest, np.uint64)
         return hashes
 

@@ -58,7 +58,7 @@ class ProducedBatch(NamedTuple):
 class ProducerEntry:
     """A producer id's state. `txn_first_offset` is -1 when it has no open transaction.
 
-    `marked_offset` is that of its last marker. A snapshot does not have it: its own last offset stands for it then.
+    `marked_offset` is that of its last marker. A snapshot does not have it: then this is the snapshot's last offset.
     """
 
     epoch: int = -1

@@ -147,13 +147,13 @@ def newest_snapshot(
 def _below(offset: int, producers: dict[int, ProducerEntry]) -> dict[int, ProducerEntry]:
     """`producers`; SnapshotError if one of them wrote at `offset` or later: then they are of another snapshot.
 
-    Those with markers get the highest offset that the last one can have.
+    Those of which only a marker is left get the highest offset that it can have.
     """
     for producer_id, entry in renewal.along(producers.items()):
         last = max(entry.last.last_offset if entry.last else -1, entry.txn_first_offset)
         if last >= offset:
             raise SnapshotError(f"producer {producer_id} is at offset {last}, not below it")
-        if entry.coordinator_epoch >= 0:
+        if entry.coordinator_epoch >= 0 and entry.last is None:
             entry.marked_offset = offset - 1
     return producers
 

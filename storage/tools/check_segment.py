@@ -22,7 +22,7 @@ from odradek.storage.segment.scan import Batch, Scan, find_batch_after
 from odradek.storage.tools.check_index import IndexCheck
 from odradek.storage.tools.check_transactions import TransactionCheck
 
-# A broker notes which logs it compacts. A replica that came to be when its topic was no longer compacted has no note.
+# A broker notes which logs it compacts. A replica that was created when its topic was no longer compacted has no note.
 _OR_COMPACTED = " (no fault if its cleanup.policy was once compact)"
 
 

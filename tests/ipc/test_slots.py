@@ -77,6 +77,22 @@ def test_columns_have_every_used_slot_in_any_order(shared: Shared, order: list[i
     assert [number for number, _, _ in shared.slots.contended()] == sorted(last)
 
 
+@given(st.integers(1, 20), st.integers(1, 20))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_columns_have_the_slots_of_an_older_controller(shared: Shared, before: int, after: int) -> None:
+    """After the way back to a version that does not raise the mark: it uses the lowest free slots."""
+    words = shared.slots.words(0)
+    words[: slots.CHUNK * slots.STRIDE] = memoryview(bytes(slots.CHUNK * slots.STRIDE * 8)).cast("q")
+    words[slots.USED_ROWS] = 1
+    table = Shared.attach(shared.prefix).slots
+    for number in range(before):
+        table[number].publish(SlotState(state=slots.LEADER))
+    region = Region.attach(f"{shared.prefix}slots-0", "slots")
+    for number in range(before, before + after):
+        slots.Slot(number, region).publish(SlotState(state=slots.LEADER))
+    assert shared.slots.numbers(slots.LEADER) == list(range(before + after))
+
+
 def _publish_for_ever(prefix: str) -> None:
     slot = Shared.attach(prefix).slots[0]
     number = slot.read()[0]

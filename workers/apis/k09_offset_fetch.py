@@ -4,6 +4,8 @@ v0 reads the offsets that OffsetCommit v0 wrote to the metadata tree. v1+ read `
 partitions of a group (a null list) and have a top-level error, v5+ leader epochs, v7+ `require_stable`
 (KIP-447), v8+ many groups at once (KIP-709), v10 topic ids. A partition without a commit gets offset -1 without an
 error, even if its topic does not exist. v9's member epoch is for KIP-848 groups, which are not supported yet.
+Where the coordinator loads or is another broker's, v2 to v7 have the error at each partition, too, which Kafka leaves
+out: aiokafka (0.14) reads only these, and would go on as if the group had committed nothing.
 A group that is named twice is answered once, as first named: all its offsets may be megabytes.
 The work runs in steps (broker.process.steps), but a group's offsets are read in one: a transaction commits all of its
 offsets, or none.
@@ -27,6 +29,7 @@ from odradek.workers.dispatch.coordination import NO_ID, UNKNOWN, Coordinator, e
 GROUPS, TOPIC_IDS = 8, 10
 NOTHING = -1
 DENIED = Error.TOPIC_AUTHORIZATION_FAILED
+_ELSEWHERE = (Error.COORDINATOR_LOAD_IN_PROGRESS, Error.NOT_COORDINATOR, Error.COORDINATOR_NOT_AVAILABLE)
 
 
 class FetchedOffset(NamedTuple):
@@ -67,10 +70,9 @@ def _fetch_groups(coordinator: Coordinator, request: Any, context: Context) -> I
 def _fetch_group(coordinator: Coordinator, request: Any, context: Context) -> Iterator[None]:
     stable = context.version >= 7 and request.require_stable
     error, found = yield from _fetch(coordinator, request, stable, context)
-    if error and context.version < 2:  # there is no top-level error: each partition has it
-        found = [
-            FetchedOffset(t.name, NO_ID, index, None, error) for t in request.topics for index in t.partition_indexes
-        ]
+    if error in _ELSEWHERE or (error and context.version < 2):  # which has no top-level error
+        asked = [(topic.name, index) for topic in request.topics or () for index in topic.partition_indexes]
+        found = [FetchedOffset(name, NO_ID, index, None, error) for name, index in asked]
     context.reply((yield from _flat_response(error, found)))
 
 

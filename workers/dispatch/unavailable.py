@@ -1,7 +1,7 @@
 """The answer when the coordinator died with a request: NOT_COORDINATOR, so that the client looks it up again.
 
 Only for APIs in which clients expect this error; other requests' connections are closed, with the same effect.
-OffsetFetch gets COORDINATOR_LOAD_IN_PROGRESS, as its successor loads: librdkafka (up to 2.16 at least) repeats the
+OffsetFetch gets COORDINATOR_LOAD_IN_PROGRESS, as its successor loads: librdkafka (at least up to 2.16) repeats the
 request on this error, but on NOT_COORDINATOR never reads the partitions that it has just been assigned
 (https://github.com/confluentinc/librdkafka/issues/5586). Where another broker became the coordinator meanwhile, the
 repeated request gets NOT_COORDINATOR, as from Kafka.
@@ -54,18 +54,16 @@ def _offset_fetch(request: Any, version: int) -> Any:
         group_class = response.OffsetFetchResponseGroup
         groups = [group_class(group_id=one.group_id, topics=[], error_code=_LOADING) for one in request.groups]
         return response(groups=groups)
-    if version >= 2:
-        return response(topics=[], error_code=_LOADING)
     topic_class = response.OffsetFetchResponseTopic
     part_class = topic_class.OffsetFetchResponsePartition
     topics = []
-    for topic in request.topics:
+    for topic in request.topics or ():  # also with the error of all: see workers.apis.k09_offset_fetch
         parts = [
             part_class(partition_index=index, committed_offset=-1, metadata="", error_code=_LOADING)
             for index in topic.partition_indexes
         ]
         topics.append(topic_class(name=topic.name, partitions=parts))
-    return response(topics=topics)
+    return response(topics=topics, error_code=_LOADING)
 
 
 _BUILDERS: dict[int, Callable[[Any, int], Any]] = {8: _offset_commit, 9: _offset_fetch}

@@ -4,13 +4,13 @@ No clocks are compared. A job that finds a lease of another machine watches it: 
 is dead. On the same machine the job checks the process itself, and watches the lease where the process is hidden. The
 commits themselves ensure that two jobs never commit the same number: they are created and never replaced.
 
-A file system cannot delete a file only if it still has this content. So a job never deletes the lease: it renames it to
+No file system deletes a file on the condition that it has a content. So a job never deletes the lease: it renames it to
 a name of its own, reads what it has caught, and deletes that if it is what it meant. What happens in between:
 
   the lease was another job's by then       it is renamed back, if there is none: by a rename that replaces nothing
   that job checks its lease meanwhile       it creates it again, since its room is still there: no job has taken over
   that job ends meanwhile                   it also deletes its lease where it was caught; the rename back fails then
-  this job dies with a lease in its hands   its owner creates it again, at its next commit or renewal
+  this job dies when it has caught one      its owner creates it again, at its next commit or renewal
   a third job looks for a lease meanwhile   it takes the archive: the owner's next commit fails and says so. No record
                                             is lost; the next run continues behind the last commit
 
@@ -121,7 +121,7 @@ class Lease:
         """Whether the missing lease is this job's again: one that has taken over has removed the room."""
         room = self._files.room
         with suppress(PipelineError):
-            return (room is None or self._files.exists(room)) and self._files.create(LEASE, self._text())
+            return room is not None and self._files.exists(room) and self._files.create(LEASE, self._text())
         return False
 
     def _is_own(self, path: str) -> bool:
@@ -146,8 +146,10 @@ class Lease:
         if not self._catch(caught):
             return  # another job was faster
         if self._read(caught) != held:
-            with suppress(PipelineError):  # its job has just ended
+            try:
                 self._files.rename_new(caught, LEASE)
+            except PipelineError:
+                return  # its job has just ended, or removes it when it ends
         self._files.delete(caught)
 
     def _catch(self, caught: str) -> bool:
