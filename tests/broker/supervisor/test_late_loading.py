@@ -11,14 +11,14 @@ from odradek.broker.supervisor import supervisor
 from odradek.broker.supervisor.supervisor import Supervisor
 
 
-def test_supervisor_tries_again_to_open_its_bus() -> None:
+def test_supervisor_tries_again_to_listen_for_commands() -> None:
     bus = MagicMock()
-    bus.open.side_effect = [OSError(24, "Too many open files"), None]
+    bus.listen.side_effect = [OSError(24, "Too many open files"), None]
     last_steps = MagicMock()
     one = cast(Any, SimpleNamespace(_bus=bus, _last_steps=last_steps, _finish=None, _next_load=-math.inf))
     Supervisor._load_rest(one)
     Supervisor._load_rest(one)
-    assert (bus.open.call_count, one._finish) == (1, None), "not at once"
+    assert (bus.listen.call_count, one._finish) == (1, None), "not at once"
     one._next_load -= supervisor.LOAD_AGAIN_S
     Supervisor._load_rest(one)
     assert one._finish is last_steps.return_value
