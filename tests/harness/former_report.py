@@ -16,15 +16,17 @@ _FAILED = re.compile(r"^- (tests/.+) \(\w+\)$", re.MULTILINE)
 
 
 class FormerReport(NamedTuple):
-    """`pieces`: of each run, when and on which commit; `passed`: the reports of what need not run again."""
+    """`pieces`: of each run, when and on which commit; `passed`: the reports of what need not run again; `failed`: the
+    names of what must."""
 
     seconds: float
     pieces: list[str]
     passed: list[pytest.TestReport]
+    failed: set[str]
 
 
 def read(path: Path) -> FormerReport:
-    """The report in `path`, without tests that failed or whose file has gone. ValueError where it is not one."""
+    """The report in `path`, without passed tests whose file has gone. ValueError where it is not one."""
     text = path.read_text()
     minutes, pieces = _MINUTES.search(text), _PIECES.search(text)
     if minutes is None or pieces is None:
@@ -36,7 +38,7 @@ def read(path: Path) -> FormerReport:
         for name, outcome, seconds, piece in _ROW.findall(text)
         if name not in failed and _exists(path, name)
     ]
-    return FormerReport(60.0 * int(minutes[1]), pieces[1].split("; "), passed)
+    return FormerReport(60.0 * int(minutes[1]), pieces[1].split("; "), passed, failed)
 
 
 def _exists(path: Path, name: str) -> bool:

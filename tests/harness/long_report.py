@@ -88,6 +88,7 @@ class LongReport:
         self._failed: list[str] = []
         self._called: list[pytest.TestReport] = []
         self._collected: set[str] = set()
+        self._had_failed: set[str] = set()  # in the file behind which this run goes on
 
     def begin(self) -> list[str]:
         """Read the results of the run that this one continues; returns the finished tests."""
@@ -124,7 +125,7 @@ class LongReport:
     def _from_file(self) -> list[pytest.TestReport]:
         """What the file says, noted in a new journal."""
         former = former_report.read(self._path)
-        self._before, self._pieces = former.seconds, former.pieces
+        self._before, self._pieces, self._had_failed = former.seconds, former.pieces, former.failed
         for piece in former.pieces:
             self._note(_PIECE, piece)
         for report in former.passed:
@@ -180,6 +181,8 @@ class LongReport:
     def _whole(self) -> str:
         words = [f"# The long tests\n\n{self._summary()}\n\n{_where(self._pieces)}\n"]
         words += [_list("Failed", self._failed)] if self._failed else []
+        again = sorted(f"{name} (before)" for name in self._had_failed & self._collected)
+        words += [_list("Failed before, not run again", again)] if again else []
         words += [_list("Not run", sorted(self._collected))] if self._collected else []
         words += ["## Each test\n", _table(self._called), "## What they said\n"]
         words += [_said(report) for report in self._called if report.capstdout.strip()]

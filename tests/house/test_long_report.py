@@ -138,6 +138,23 @@ def test_interrupted_run_names_what_did_not_run(tmp_path: Path) -> None:
     assert not_run in said
 
 
+def test_failed_test_that_did_not_run_again_is_named(tmp_path: Path) -> None:
+    """Also in the file after the next one."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers = long\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "conftest.py").write_text(CONFTEST)
+    some = tmp_path / "tests" / "test_some.py"
+    some.write_text(WAITS.replace("os.kill(os.getpid(), signal.SIGINT)", "assert False"))
+    run(tmp_path, "-n", "0")
+    some.write_text(WAITS + WAITS[WAITS.index("def test_does") :].replace("test_does", "test_still_does"))
+    for _ in range(2):
+        shutil.rmtree(tmp_path / ".pytest_cache")
+        some.write_text(some.read_text().replace("def test_runs", "def test_runs_first"))
+        run(tmp_path, "-n", "0", "--rest")
+        said = (tmp_path / "tests" / "LONG.md").read_text()
+        assert "## Failed before, not run again\n\n- tests/test_some.py::test_is_interrupted (before)\n" in said
+
+
 def test_run_goes_on_behind_the_file_where_there_is_no_journal(tmp_path: Path) -> None:
     """As on another machine: what has passed keeps its result and words, what failed or did not run has its turn."""
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers = long\n")
