@@ -108,6 +108,30 @@ def test_logger_names(module: str, name: str) -> None:
     assert logs.logger_name(module) == name
 
 
+@pytest.mark.parametrize(
+    ("logger", "exists"),
+    [
+        ("odradek", True),
+        ("odradek.storage", True),
+        ("odradek.workers.net.loop", True),
+        ("odradek.broker.__main__", True),
+        ("odradek.broker.__main__.x", False),
+        ("odradek.loadtest.locustfile.x", False),
+        ("odradek.__pycache__", False),
+        ("odradek.", False),
+        ("odradek.\0", False),
+        ("odradek./etc", False),
+        ("odradek." + "a" * 30_000, False),
+        ("os", False),
+        ("", False),
+    ],
+)
+def test_a_logger_is_looked_for_without_running_anything(logger: str, exists: bool) -> None:
+    before = set(sys.modules)
+    assert logs.exists(logger) == exists
+    assert set(sys.modules) == before
+
+
 def test_levels_from_config_and_later_changes(tmp_path: Path) -> None:
     config = {"odradek.log.level": "WARNING", "odradek.log.levels": "test_a=DEBUG,test_b=ERROR"}
     logs.change_levels(tmp_path, {"test_b": "INFO", "test_c": None})

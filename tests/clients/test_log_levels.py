@@ -64,6 +64,8 @@ def test_levels_are_set_in_every_process_and_removed(fresh_broker: Callable[...,
         ({"kafka.server.KafkaApis": "INFO"}, "0", INVALID_CONFIG),
         ({"os": "INFO"}, "0", INVALID_CONFIG),
         ({"odradek..workers": "INFO"}, "0", INVALID_CONFIG),
+        ({"odradek.broker.__main__.x": "INFO"}, "0", INVALID_CONFIG),  # to look for it, importlib runs `odradek`
+        ({"odradek." + "a" * 30_000: "INFO"}, "0", INVALID_CONFIG),
         ({LOGGER: "DEBUG", "odradek": "LOUD"}, "0", INVALID_CONFIG),
         ({"root": None}, "0", INVALID_REQUEST),
         ({LOGGER: "DEBUG"}, "1", INVALID_REQUEST),
@@ -72,9 +74,10 @@ def test_levels_are_set_in_every_process_and_removed(fresh_broker: Callable[...,
 )
 def test_refused_levels_change_nothing(broker: Any, levels: dict[str, str | None], name: str, code: int) -> None:
     with broker.wire() as wire:
-        before = described(wire)
+        before, controller = described(wire), broker.pids("controller")
         assert alter(wire, levels, name) == code
         assert described(wire) == before
+        assert broker.pids("controller") == controller
 
 
 @pytest.mark.needs("java-3.9.1")
