@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek.cluster.decisions.alter import APPEND, DELETE, SET, ConfigChange
+from odradek.cluster.decisions.alter import APPEND, DELETE, SET, ConfigChange, broker_of
 from odradek.cluster.rules.errors import ApiError
 from odradek.protocol.errors import INVALID_CONFIG, INVALID_REQUEST
 
@@ -14,12 +14,8 @@ LEVELS = ("DEBUG", "ERROR", "FATAL", "INFO", "TRACE", "WARN")  # log4j's, as Kaf
 
 def check_broker(name: str, own: int) -> None:
     """ApiError unless the resource names this broker: no other can change its levels."""
-    try:
-        broker = int(name)
-    except ValueError:
-        raise ApiError(INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
-    if broker != own:
-        raise ApiError(INVALID_REQUEST, f"Unexpected broker id, expected {own}, but received {name}")
+    if broker_of(name, {own: None}) is None:
+        raise ApiError(INVALID_REQUEST, "Broker id must not be empty")
 
 
 def check(changes: Sequence[ConfigChange], exists: Callable[[str], bool]) -> None:

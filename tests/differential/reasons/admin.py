@@ -120,7 +120,7 @@ def no_number(difference: Difference) -> bool:
 
 
 def altered_together(difference: Difference) -> bool:
-    """The difference is one user's, who is altered more than once, or gets an empty salt or salted password."""
+    """One user's result differs: the request alters the user more than once, or has an empty salt or password."""
     known = difference.step.api == "AlterUserScramCredentials" and isinstance(difference.ours, dict)
     if not known or len(difference.ours["results"]) != 1:
         return False

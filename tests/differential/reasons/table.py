@@ -222,9 +222,9 @@ REASONS = (
         config_as_given,
     ),
     Reason(
-        "KRaft refuses a user of whom a request alters more than one SCRAM credential, and tells the first error of a "
-        "user; as with ZooKeeper they are altered, and the last error is told. It stores a credential without salt, "
-        "and has an exception for one without salted password; both are refused here",
+        "KRaft refuses a request that alters two SCRAM credentials of one user, and answers with the first error of a "
+        "user; Kafka with ZooKeeper alters both, and answers with the last error, as we do. KRaft stores a credential "
+        "without a salt, and throws an exception for one without a salted password; we refuse both",
         altered_together,
     ),
     Reason(

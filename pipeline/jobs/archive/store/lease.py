@@ -124,19 +124,19 @@ class Lease:
             return room is not None and self._files.exists(room) and self._files.create(LEASE, self._text())
         return False
 
-    def _is_own(self, path: str) -> bool:
+    def _own(self, path: str) -> dict[str, Any] | None:
+        """The lease in this file, if it is this job's."""
         held = self._read(path)
-        return held is not None and held.get("id") == self.id
+        return held if held is not None and held.get("id") == self.id else None
 
     def _remove_own(self) -> None:
-        held = self._read()
-        if held is not None and held.get("id") == self.id:
+        if (held := self._own(LEASE)) is not None:
             self._remove(held)
 
     def _remove_caught(self) -> None:
         """Remove this job's lease where another job has caught it by mistake."""
         for name in self._files.names(_CAUGHT):
-            if self._is_own(f"{_CAUGHT}/{name}"):
+            if self._own(f"{_CAUGHT}/{name}") is not None:
                 self._files.delete(f"{_CAUGHT}/{name}")
         self._files.delete_empty(_CAUGHT)
 
