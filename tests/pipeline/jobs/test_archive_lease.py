@@ -182,6 +182,9 @@ def test_lost_lease_is_an_error_and_is_not_deleted(spark: SparkSession, tmp_path
     assert files.exists(LEASE), "the lease belongs to another job"
 
 
+ROOM = "_odradek/staging/room"
+
+
 class _Presumed:
     """A job that was presumed dead ends: before its step `at` another takes its lease, and `after` steps later does
     `what`. `came`: what has happened.
@@ -190,7 +193,8 @@ class _Presumed:
     def __init__(self, spark: SparkSession, folder: Path, at: int, after: int, what: Callable[[Lease], object]) -> None:
         self._folder, self._after, self._what = folder, after, what
         self.came: list[str] = []
-        self.owner = Lease(Files(spark, str(folder)))
+        self._owned = Files(spark, str(folder))
+        self.owner = Lease(self._owned)
         self._files = Overtaken(spark, str(folder), at, self._take_over)
         job = Lease(self._files)
         job.take()
@@ -202,6 +206,8 @@ class _Presumed:
         self.came.append("takeover")
         after_death(self._folder)
         self.owner.take()
+        self._owned.make(ROOM)  # as Store does
+        self._owned.room = ROOM
         self._files._at, self._files._other = self._after, self._then
         self._files.arm()
 
